@@ -27,6 +27,9 @@ type Audit struct {
 	keep bool // false: this server keeps no events
 }
 
+// Keeps reports whether this server records events.
+func (s *Audit) Keeps() bool { return s.keep }
+
 // Records lists the kept events, newest first. The caller needs iam:audit:read. An error is yielded
 // once, last; of CodeInvalid the Field is the name of a parameter of GET /admin/events.
 //

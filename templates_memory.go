@@ -59,7 +59,7 @@ func newTemplateReader(b *base, room int) *templateReader {
 func (s *templateReader) bytes() int64 {
 	if s.kept != nil {
 		if state := s.kept.State(); state != nil {
-			return state.Bytes()
+			return state.List.Bytes()
 		}
 	}
 	return 0
@@ -100,7 +100,7 @@ func (s *templateReader) shown(id string, t *Template) {
 	if s.kept == nil {
 		return
 	}
-	if list := s.kept.State(); list == nil || !list.Row(id).same(t) {
+	if list := s.kept.State(); list == nil || !list.List.Row(id).same(t) {
 		s.kept.Doubt()
 	}
 }
@@ -111,7 +111,7 @@ func (s *templateReader) shown(id string, t *Template) {
 func (s *templateReader) copiedTemplate(
 	ctx context.Context, l *templateList, id string,
 ) (Template, error) {
-	row := l.Row(id)
+	row := l.List.Row(id)
 	if row == nil {
 		return Template{}, noTemplate()
 	}
@@ -294,7 +294,7 @@ func (l *templateList) tag() string {
 	if l == nil {
 		return ""
 	}
-	return l.Tag()
+	return l.List.Tag()
 }
 
 // part yields the rows that a query asks for. It uses the indexes of the list instead of looking at
@@ -314,7 +314,7 @@ func (l *templateList) part(ctx context.Context, query TemplateQuery) iter.Seq2[
 	}
 	return func(yield func(Template, error) bool) {
 		n := 0
-		for row := range l.Part(part) {
+		for row := range l.List.Part(part) {
 			if err := ctx.Err(); n%listChunk == 0 && err != nil {
 				yield(Template{}, fault("list templates", err))
 				return

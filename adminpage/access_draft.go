@@ -1,7 +1,6 @@
 package adminpage
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -54,7 +53,7 @@ func accessAct(k *accessKind) func(*visit) error {
 		case "save":
 			return v.saveDraft(k, d)
 		case "download":
-			return v.download(d)
+			return v.downloadDraft(d)
 		}
 		shown, err := v.showDraft(d)
 		if err != nil {
@@ -84,7 +83,7 @@ func (v *visit) refuseDraft(k *accessKind, err error) error {
 // draft makes the rows that an act changes. A row has only what changes: the rest stays.
 func (v *visit) draft(k *accessKind, id string, form url.Values) (d draft, err error) {
 	d.fields = url.Values{}
-	for _, name := range []string{"do", "of", "who", "kind", "priority", "document"} {
+	for _, name := range []string{"do", "of", "who", "kind", "priority", "document", "was"} {
 		if value := form.Get(name); value != "" {
 			d.fields.Set(name, value)
 		}
@@ -94,16 +93,15 @@ func (v *visit) draft(k *accessKind, id string, form url.Values) (d draft, err e
 	switch act := k.path + " " + form.Get("do"); act {
 	case "users suspend", "users activate", "accounts suspend", "accounts activate":
 		list := map[string]string{"users": "users", "accounts": "service_accounts"}[k.path]
-		rows = row(list, map[string]any{"id": id, "is_active": form.Get("do") == "activate"})
+		rows = row(list, "id", id, "is_active", form.Get("do") == "activate")
 	case "users join", "users leave":
 		rows, err = v.membership(of, id, form.Get("do") == "join")
 	case "groups add", "groups remove":
 		rows, err = v.membership(id, cmp.Or(of, who), form.Get("do") == "add")
 	case "policies document":
-		rows = row("policies", map[string]any{"id": id, "document": raw(form.Get("document"))})
+		rows = row("policies", "id", id, "document", raw(form.Get("document")))
 	case "banks document":
-		rows = row("bank_policies",
-			map[string]any{"bank_id": id, "document": raw(form.Get("document"))})
+		rows = row("bank_policies", "bank_id", id, "document", raw(form.Get("document")))
 	case "policies attach":
 		rows, err = attachment(id, form.Get("kind"), who, form.Get("priority"))
 	case "policies detach", "users detach", "groups detach":
@@ -140,7 +138,10 @@ func fieldOfDraft(e *svc.Error) string {
 	return place
 }
 
-func row(list string, of map[string]any) map[string]any { return map[string]any{list: []any{of}} }
+// row returns a bundle with one row of a list, with names and values in turn.
+func row(list string, pairs ...any) map[string]any {
+	return map[string]any{list: []any{dict(pairs...)}}
+}
 
 func raw(document string) json.RawMessage { return json.RawMessage(document) }
 
@@ -161,7 +162,7 @@ func (v *visit) membership(group, user string, joins bool) (map[string]any, erro
 	if joins {
 		members = append(members, user)
 	}
-	return row("groups", map[string]any{"id": group, "members": members}), nil
+	return row("groups", "id", group, "members", members), nil
 }
 
 func attachment(policy, kind, who, priority string) (map[string]any, error) {
@@ -172,8 +173,8 @@ func attachment(policy, kind, who, priority string) (map[string]any, error) {
 			return nil, svc.Invalid("priority", "must be a whole number")
 		}
 	}
-	return row("attachments", map[string]any{
-		"policy_id": policy, "principal_type": kind, "principal_id": who, "priority": n}), nil
+	return row("attachments", "policy_id", policy,
+		"principal_type", kind, "principal_id", who, "priority", n), nil
 }
 
 // showDraft makes all checks of a save, and compares what all principals may do.
@@ -253,11 +254,10 @@ func (v *visit) saveDraft(k *accessKind, d draft) error {
 // maxLately is how many changes of others a page names.
 const maxLately = 5
 
-// newestRecord returns the number of the newest audit record; 0 without the right to read it.
+// newestRecord returns the number of the newest audit record; 0: there is none for the caller.
 func (v *visit) newestRecord() (number int64, err error) {
-	newest := v.h.service.Audit.Records(v.Context(), v.by, svc.AuditQuery{Limit: 1})
-	for record, err := range newest {
-		if err != nil && svc.ErrorCode(err) != svc.CodeForbidden {
+	for record, err := range v.records(svc.AuditQuery{Limit: 1}) {
+		if err != nil {
 			return 0, err
 		}
 		number = record.Number
@@ -268,14 +268,11 @@ func (v *visit) newestRecord() (number int64, err error) {
 // lately names the newest changes of access since the preview, for callers who may read the audit.
 func (v *visit) lately() (lines []string, err error) {
 	seen, _ := strconv.ParseInt(v.form.Get("seen"), 10, 64) // 0: the preview saw no record
-	newest := svc.AuditQuery{Limit: 10 * maxLately}
-	for record, err := range v.h.service.Audit.Records(v.Context(), v.by, newest) {
-		if svc.ErrorCode(err) == svc.CodeForbidden || len(lines) == maxLately {
-			break
-		} else if err != nil {
+	for record, err := range v.records(svc.AuditQuery{Limit: 10 * maxLately}) {
+		if err != nil {
 			return nil, err
 		}
-		if record.Number <= seen {
+		if len(lines) == maxLately || record.Number <= seen {
 			break
 		}
 		if record.Action == event.AccessWritten || record.Action == event.AccessRemoved {
@@ -288,20 +285,21 @@ func (v *visit) lately() (lines []string, err error) {
 	return lines, nil
 }
 
-// download answers with the rows of a draft, as server apply and POST
+// downloadDraft answers with the rows of a draft, as server apply and POST
 // /admin/access-bundle take them.
-func (v *visit) download(d draft) error {
+func (v *visit) downloadDraft(d draft) error {
 	if d.detach != nil {
 		return svc.Invalid("then", "a bundle cannot say what is removed")
 	}
 	text, err := d.bundle.JSON()
-	if err != nil {
-		return err
+	if err == nil {
+		v.download("bundle.json", text)
 	}
-	var out bytes.Buffer
-	_ = json.Indent(&out, text, "", "  ") // it is JSON
-	out.WriteByte('\n')
-	v.w.Header().Set("Content-Disposition", `attachment; filename="bundle.json"`)
-	send(v.w, v.Request, http.StatusOK, "application/json", out.Bytes(), nil)
-	return nil
+	return err
+}
+
+// download answers with JSON as a file.
+func (v *visit) download(name string, text []byte) {
+	v.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
+	send(v.w, v.Request, http.StatusOK, "application/json", appendRevealed(nil, []byte(indented(text)+"\n")), nil)
 }

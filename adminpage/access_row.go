@@ -22,6 +22,8 @@ type accessView struct {
 	Tables                []accessTable
 	Document              string // of a policy or a bank, as it is or as the form has it
 	HasDocument           bool
+	Was                   string // tells which document the form has changed
+	Stored                string // the document as it is now, if the form has changed another one
 	MayWrite              bool // acts of the row itself
 	MayJoin, MayAttach    bool // add to groups, and attach policies
 	Builtin               bool
@@ -84,15 +86,12 @@ func (v *visit) showAccess(k *accessKind, status int, page view, draft *draftVie
 	if do := v.form.Get("do"); do == "join" || do == "add" || do == "attach" {
 		body.Form = v.form
 	}
-	for may, action := range map[*bool]string{
-		&body.MayWrite:  k.write,
-		&body.MayJoin:   action.GroupsWrite,
-		&body.MayAttach: action.AttachmentsWrite,
-	} {
-		if *may, err = v.may(action); err != nil {
+	if !v.h.options.ReadOnly {
+		may, err := v.mayEach(k.write, action.GroupsWrite, action.AttachmentsWrite)
+		if err != nil {
 			return err
 		}
-		*may = *may && !v.h.options.ReadOnly
+		body.MayWrite, body.MayJoin, body.MayAttach = may[0], may[1], may[2]
 	}
 	if err := k.fill(v, &body, id); err != nil {
 		return err
@@ -102,6 +101,11 @@ func (v *visit) showAccess(k *accessKind, status int, page view, draft *draftVie
 		bound(&t.Rows, &t.More, tableRow.htmlSize)
 	}
 	bound(&body.Can, &body.MoreCan, can.htmlSize)
+	body.Was = digest(body.Document)[:16]
+	if was := v.form.Get("was"); draft != nil && was != "" && was != body.Was {
+		draft.Revision, body.Stored, status = "", body.Document, http.StatusPreconditionFailed
+		page.Alerts = append(page.Alerts, "The document has changed since you opened it.")
+	}
 	if draft != nil && draft.Document != "" {
 		body.Document = draft.Document
 	}
@@ -164,8 +168,13 @@ func at(kind, id string) fact {
 }
 
 func (v *visit) fillUser(b *accessView, id string) error {
+	held := svc.Identity{Kind: svc.KindUser, ID: id}
 	user, err := v.h.service.Users.Read(v.Context(), v.by, id)
-	if err != nil {
+	if svc.ErrorCode(err) == svc.CodeNotFound { // a host may know users that have no row
+		b.MayJoin = false
+		b.Facts = []fact{{"Row", "none here", ""}}
+		return v.fillHeld(b, held)
+	} else if err != nil {
 		return err
 	}
 	b.Name, b.State = user.DisplayName, state(user.Inactive)
@@ -201,7 +210,7 @@ func (v *visit) fillUser(b *accessView, id string) error {
 	}
 	channels.Rows, channels.More = head(channels.Rows, maxListed)
 	b.Tables = append(b.Tables, channels)
-	if err := v.fillHeld(b, svc.Identity{Kind: svc.KindUser, ID: id}); err != nil {
+	if err := v.fillHeld(b, held); err != nil {
 		return err
 	}
 	return v.suggestGroups(b)

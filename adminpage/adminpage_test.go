@@ -35,6 +35,11 @@ func newSite(t *testing.T, bundle svc.Bundle, set ...func(*adminpage.Options)) *
 func newSiteWith(t *testing.T, config svc.Config, bundle svc.Bundle, set ...func(*adminpage.Options)) *site {
 	t.Helper()
 	config.Store, config.Events.Keep = memstore.New(), true
+	return newSiteOf(t, config, bundle, set...)
+}
+
+func newSiteOf(t *testing.T, config svc.Config, bundle svc.Bundle, set ...func(*adminpage.Options)) *site {
+	t.Helper()
 	service := must(svc.New(config))
 	t.Cleanup(func() { _ = service.Close() })
 	admin := svc.Identity{Kind: svc.KindUser, ID: "admin"}

@@ -2,6 +2,7 @@ package adminpage
 
 import (
 	"errors"
+	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -47,6 +48,21 @@ func (v *visit) audit() error {
 	return nil
 }
 
+// records lists kept events that a page shows beside other things: none for a caller who may not
+// read them, or on a server that keeps none.
+func (v *visit) records(query svc.AuditQuery) iter.Seq2[svc.AuditRecord, error] {
+	return func(yield func(svc.AuditRecord, error) bool) {
+		if !v.h.service.Audit.Keeps() {
+			return
+		}
+		for record, err := range v.h.service.Audit.Records(v.Context(), v.by, query) {
+			if svc.ErrorCode(err) == svc.CodeForbidden || !yield(record, err) {
+				return
+			}
+		}
+	}
+}
+
 // maxRows limits the rows before and after that a page shows, in bytes: a larger page of events
 // ends early.
 const maxRows = 24 << 10
@@ -64,20 +80,29 @@ func fitting(events []svc.AuditRecord) int {
 
 // placeOf returns the address of the page of a target; "": it has none.
 func placeOf(t svc.Target) string {
-	kinds := map[event.TargetKind]string{
-		event.TargetUser:           "access/users/",
-		event.TargetGroup:          "access/groups/",
-		event.TargetPolicy:         "access/policies/",
-		event.TargetServiceAccount: "access/accounts/",
-		event.TargetBankPolicy:     "access/banks/",
-		event.TargetAPIKey:         "keys/",
-		event.TargetTemplate:       "templates/",
-		event.TargetSource:         "sources/",
+	var page string
+	switch t.Kind {
+	case event.TargetUser:
+		page = "access/users/"
+	case event.TargetGroup:
+		page = "access/groups/"
+	case event.TargetPolicy:
+		page = "access/policies/"
+	case event.TargetServiceAccount:
+		page = "access/accounts/"
+	case event.TargetBankPolicy:
+		page = "access/banks/"
+	case event.TargetAPIKey:
+		page = "keys/"
+	case event.TargetTemplate:
+		page = "templates/"
+	case event.TargetSource:
+		page = "sources/"
 	}
-	if kinds[t.Kind] == "" || t.Owner != "" {
+	if page == "" || t.Owner != "" {
 		return ""
 	}
-	return kinds[t.Kind] + url.PathEscape(t.ID)
+	return page + url.PathEscape(t.ID)
 }
 
 func auditQuery(in url.Values) (svc.AuditQuery, error) {

@@ -193,9 +193,9 @@ func capital(word string) string { return strings.ToUpper(word[:1]) + word[1:] }
 
 // raise gives a box the strongest state of the statements behind it.
 func (f *figure) raise(box int, s statement) {
-	strength := map[string]int{"": 0, stateOff: 1, stateWould: 2, stateDecides: 3}
+	weakest := []string{"", stateOff, stateWould, stateDecides}
 	have, _, _ := strings.Cut(f.Nodes[box].State, " ")
-	if strength[s.State] > strength[have] {
+	if slices.Index(weakest, s.State) > slices.Index(weakest, have) {
 		f.Nodes[box].State = s.Class()
 	}
 }
@@ -241,8 +241,13 @@ func ways(all []statement) (list []*way) {
 		w.Policies[j].Statements = append(w.Policies[j].Statements, s)
 	}
 	slices.SortStableFunc(list, func(a, b *way) int {
-		rank := map[bool]int{true: 1}
-		return rank[a.limits] - rank[b.limits]
+		switch {
+		case a.limits == b.limits:
+			return 0
+		case a.limits:
+			return 1
+		}
+		return -1
 	})
 	return list
 }

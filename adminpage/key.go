@@ -28,10 +28,8 @@ func (v *visit) key() error {
 	}
 	body := keyView{Key: rights.row(key, time.Now()), Asked: url.Values{"holder": {key.Holder.ID}}}
 	query := svc.AuditQuery{TargetKind: event.TargetAPIKey, TargetID: key.ID, Limit: pageRows}
-	for record, err := range v.h.service.Audit.Records(v.Context(), v.by, query) {
-		if svc.ErrorCode(err) == svc.CodeForbidden {
-			break
-		} else if err != nil {
+	for record, err := range v.records(query) {
+		if err != nil {
 			return err
 		}
 		body.Events = append(body.Events, record)

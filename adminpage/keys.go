@@ -47,15 +47,11 @@ type keyRights struct {
 // keyRights asks for the caller's rights.
 func (v *visit) keyRights() (r keyRights, err error) {
 	r.page, r.Own = v, v.hasOwnKeys()
-	for action, may := range map[string]*bool{
-		action.UsersRead:      &r.Reads,
-		action.UsersWrite:     &r.Writes,
-		action.AccountsManage: &r.Account,
-	} {
-		if *may, err = v.may(action); err != nil {
-			return r, err
-		}
+	may, err := v.mayEach(action.UsersRead, action.UsersWrite, action.AccountsManage)
+	if err != nil {
+		return r, err
 	}
+	r.Reads, r.Writes, r.Account = may[0], may[1], may[2]
 	if !r.Own && !r.Reads {
 		return r, v.need(action.UsersRead)
 	}

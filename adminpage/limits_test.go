@@ -52,7 +52,7 @@ func TestPagesEnd(t *testing.T) {
 		t.Errorf("%d statements are drawn", n)
 	}
 	s.get("templates?source=acme").is(t, 200, "80 more entries cannot be installed")
-	s.get("templates/desk").is(t, 200, "more places have changed", "more parts")
+	s.get("templates/desk").is(t, 200, "more places have changed", "Not all of it is shown here.")
 }
 
 // The page of a template is bounded in bytes of HTML, whatever is long in its places: keys, texts that

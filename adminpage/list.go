@@ -31,7 +31,9 @@ func cut(text string) string {
 }
 
 // htmlSize returns the bytes of HTML that show a text, about.
-func htmlSize(text string) int { return len(template.HTMLEscapeString(cut(text))) }
+func htmlSize(text string) int {
+	return len(appendRevealed(nil, []byte(template.HTMLEscapeString(cut(text)))))
+}
 
 // head returns the first entries of a list, and the number of the others.
 func head[T any](all []T, most int) (first []T, more int) {

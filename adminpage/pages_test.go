@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/adminpage"
 	"github.com/extsvc/svc/internal/testscript"
+	"github.com/extsvc/svc/store/memstore"
 )
 
 // browser does the lines of a section of testdata/pages.txt, which describes them.
@@ -279,10 +281,17 @@ func TestOtherSites(t *testing.T) {
 	}
 }
 
-// No link of a page leads to an error.
+// No link of a page leads to an error, and no page shows a character that is not seen as such.
 func TestLinksLead(t *testing.T) {
-	links := regexp.MustCompile(`<a [^>]*href="([^"]*)"`)
-	for _, s := range []*site{newShop(t).site, newSite(t, clinic()).signIn()} {
+	const hidden = "\u202e\u2066\u200b\u00ad\x01\U000e0041"
+	links, tags := regexp.MustCompile(`<a [^>]*href="([^"]*)"`), regexp.MustCompile(`<textarea[^>]*>[^<]*|<[^>]*>`)
+	quiet := newSiteOf(t, svc.Config{Store: memstore.New()}, clinic()).signIn() // it keeps no events
+	for _, s := range []*site{newShop(t).site, newSite(t, clinic()).signIn(), quiet} {
+		must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "without a row"}, svc.NewAPIKey{Description: new("key" + hidden)}))
+		must(0, s.service.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "hidden", DisplayName: "user" + hidden}}}))
+		must(s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "hidden", Content: svc.Content{
+			Name: "hidden", Description: new("text" + hidden), Manifest: json.RawMessage(`{"version":"1","a":"` + strings.ReplaceAll(hidden, "\x01", "") + `"}`)}}))
+		shown := map[string]bool{}
 		seen, next := map[string]bool{}, []string{s.url}
 		for len(next) > 0 {
 			address := next[0]
@@ -294,6 +303,13 @@ func TestLinksLead(t *testing.T) {
 			if a.StatusCode != 200 {
 				t.Errorf("%s: %d", address, a.StatusCode)
 			}
+			text := tags.ReplaceAllString(a.body, "")
+			if strings.ContainsAny(text, hidden) {
+				t.Errorf("%s has hidden characters", address)
+			}
+			for _, where := range []string{"key", "user", "text", `"a": "`} {
+				shown[where] = shown[where] || strings.Contains(html.UnescapeString(text), where+`\u202e\u2066\u200b\u00ad`)
+			}
 			for _, link := range links.FindAllStringSubmatch(a.body, -1) {
 				to := must(a.Request.URL.Parse(html.UnescapeString(link[1])))
 				to.Fragment = ""
@@ -302,8 +318,8 @@ func TestLinksLead(t *testing.T) {
 				}
 			}
 		}
-		if len(seen) < 20 {
-			t.Errorf("only %d addresses", len(seen))
+		if len(seen) < 20 || len(shown) != 4 || slices.Contains(slices.Collect(maps.Values(shown)), false) {
+			t.Errorf("%d addresses, %v", len(seen), shown)
 		}
 	}
 }

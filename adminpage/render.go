@@ -39,9 +39,14 @@ func newAsset(name, kind string) asset {
 	if err != nil {
 		panic(err) // the file is part of the package
 	}
-	sum := sha256.Sum256(plain)
 	base, end, _ := strings.Cut(name, ".")
-	return asset{base + "-" + hex.EncodeToString(sum[:6]) + "." + end, kind, plain, zip(plain)}
+	return asset{base + "-" + digest(string(plain))[:12] + "." + end, kind, plain, zip(plain)}
+}
+
+// digest returns the SHA-256 of a text in hexadecimal digits.
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
 }
 
 func zip(plain []byte) []byte {
@@ -201,11 +206,12 @@ func (v *visit) render(status int, page view) {
 		http.Error(v.w, v.somethingFailed(), http.StatusInternalServerError)
 		return
 	}
+	shown := reveal(out.Bytes())
 	var zipped []byte
 	if !page.Secret && takesGzip(v.Request) {
-		zipped = zip(out.Bytes())
+		zipped = zip(shown)
 	}
-	send(v.w, v.Request, status, "text/html; charset=utf-8", out.Bytes(), zipped)
+	send(v.w, v.Request, status, "text/html; charset=utf-8", shown, zipped)
 }
 
 // pages are the pages in the order of the navigation, each with the right that it needs.
@@ -226,6 +232,7 @@ func (v *visit) navigation() (links []link, err error) {
 		if err != nil {
 			return nil, err
 		}
+		may = may && (p.address != "audit" || v.h.service.Audit.Keeps())
 		if may || p.address == "keys" && v.hasOwnKeys() {
 			links = append(links, link{p.name, p.address})
 		}

@@ -2,17 +2,15 @@ package adminpage
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/strictjson"
 )
 
 // reviewView is what the page of one template shows.
@@ -24,7 +22,8 @@ type reviewView struct {
 	Conflicts              bool // an update must settle them
 	CanSettle              bool // all of them are shown
 	Changes                []changedPlace
-	More                   int // the changes left out
+	More                   int  // the changes left out
+	Cut                    bool // a part of the changes is not shown
 	History                []svc.TemplateVersion
 	Chosen                 url.Values     // of a form that settled conflicts
 	Compared               int64          // the version to compare with; 0: none
@@ -39,7 +38,7 @@ func (b reviewView) Choice(path string) string { return b.Chosen.Get(placeField(
 // where the path is not.
 func placeField(path string) string {
 	if len(path) > maxText {
-		path = fmt.Sprintf("%x", sha256.Sum256([]byte(path)))
+		path = digest(path)
 	}
 	return "place " + path
 }
@@ -49,6 +48,7 @@ type changedPlace struct {
 	Path, By string
 	Sides    []side // Base, Yours and Source in a conflict, else one change
 	Conflict bool
+	Cut      bool // a part of it is not shown
 }
 
 // side is one value, as the pieces of its difference from the value before.
@@ -59,7 +59,8 @@ type side struct {
 	More   int  // the pieces left out
 }
 
-// piece is a part of a value: kept, taken out (del) or put in (ins).
+// piece is a part of a value: kept, taken out (del), put in (ins), or a number of bytes that were kept
+// and are not shown (skip).
 type piece struct{ Kind, Text string }
 
 // template shows one template, with what an update would change.
@@ -81,6 +82,8 @@ func (v *visit) showTemplate(status int, page view) error {
 	} else if diff, err := v.h.service.Templates.Diff(v.Context(), v.by, id); err != nil {
 		body.Heading, body.Tone = "Could not compare with the source", "no"
 		body.Summary = strings.Join(v.problems(err), " ")
+	} else if v.URL.Query().Has("whole") {
+		return v.downloadChanges(diff)
 	} else if err := body.compare(v.Context(), diff); err != nil {
 		return err
 	}
@@ -99,6 +102,15 @@ func (v *visit) showTemplate(status int, page view) error {
 	page.Template, page.Title, page.Body = "template", "Templates: "+template.Name, body
 	v.render(status, page)
 	return nil
+}
+
+// downloadChanges answers with all that an update changes, in full.
+func (v *visit) downloadChanges(diff svc.TemplateDiff) error {
+	text, err := strictjson.Marshal(diff.Changes)
+	if err == nil {
+		v.download("changes.json", text)
+	}
+	return err
 }
 
 // compareWith shows what has changed since a version of the history.
@@ -145,8 +157,9 @@ func (b *reviewView) compare(ctx context.Context, diff svc.TemplateDiff) error {
 			b.More++
 			continue
 		}
-		b.Changes = append(b.Changes, place)
+		b.Changes, b.Cut = append(b.Changes, place), b.Cut || place.Cut
 	}
+	b.Cut = b.Cut || b.More > 0
 	conflicting := counts[byBoth] > 0
 	update := diff.LatestRevision != diff.CurrentRevision || diff.RenamedTo != ""
 	edited := counts[byUs]+counts[byBoth]+counts[byBothAlike] > 0
@@ -231,107 +244,21 @@ const (
 // bound leaves out the pieces beyond the limits, and returns the bytes of HTML of the place, about.
 func (c *changedPlace) bound() (html int) {
 	html = 4 * htmlSize(c.Path) // one for the row and three in its form
+	c.Cut = len(c.Path) > maxText
 	for i := range c.Sides {
 		s, size := &c.Sides[i], 0
 		for n, p := range s.Pieces {
 			if n == maxPieces || size >= maxSide {
 				s.Pieces, s.More = head(s.Pieces, n)
+				c.Cut = true
 				break
 			}
+			c.Cut = c.Cut || len(p.Text) > maxText
 			size += min(len(p.Text), maxText)
 			html += len("<ins></ins>") + htmlSize(p.Text)
 		}
 	}
 	return html
-}
-
-// difference shows how a value became another. Texts that have words in common and lists of texts
-// show the parts that changed, other values both values.
-func difference(name string, from, to json.RawMessage) side {
-	s := side{Name: name}
-	if a, b, ok := both[[]string](from, to); ok {
-		s.Pieces = elements(a, b)
-	} else if a, b, ok := both[string](from, to); ok {
-		s.Pieces = wordsOf(a, b)
-	}
-	if s.Pieces == nil {
-		s.Block = true
-		s.Pieces = append(whole("del", from), whole("ins", to)...)
-	}
-	return s
-}
-
-// both reads two values of one type.
-func both[T any](from, to json.RawMessage) (a, b T, ok bool) {
-	if from == nil || to == nil || string(from) == "null" || string(to) == "null" {
-		return a, b, false
-	}
-	return a, b, json.Unmarshal(from, &a) == nil && json.Unmarshal(to, &b) == nil
-}
-
-// whole returns a value as one piece; none for a value that is absent.
-func whole(kind string, value json.RawMessage) []piece {
-	if value == nil {
-		return nil
-	}
-	var text string
-	if string(value) != "null" && json.Unmarshal(value, &text) == nil {
-		return []piece{{kind, text}}
-	}
-	return []piece{{kind, string(value)}}
-}
-
-// elements shows a list of texts with those that were taken out and put in. Its work is linear,
-// because a source chooses the lists.
-func elements(from, to []string) (pieces []piece) {
-	before, after := set(from), set(to)
-	for _, e := range from {
-		if !after[e] {
-			pieces = append(pieces, piece{"del", e})
-		}
-	}
-	for _, e := range to {
-		kind := ""
-		if !before[e] {
-			kind = "ins"
-		}
-		pieces = append(pieces, piece{kind, e})
-	}
-	if !slices.ContainsFunc(pieces, func(p piece) bool { return p.Kind != "" }) {
-		return nil // another order: show both
-	}
-	return pieces
-}
-
-func set(texts []string) map[string]bool {
-	has := make(map[string]bool, len(texts))
-	for _, text := range texts {
-		has[text] = true
-	}
-	return has
-}
-
-// wordsOf shows a text with the words that changed in its middle. Nil: the texts have no words in
-// common at their start or end.
-func wordsOf(from, to string) []piece {
-	a, b := strings.SplitAfter(from, " "), strings.SplitAfter(to, " ")
-	start := 0
-	for start < min(len(a), len(b)) && a[start] == b[start] {
-		start++
-	}
-	end := 0
-	for end < min(len(a), len(b))-start && a[len(a)-1-end] == b[len(b)-1-end] {
-		end++
-	}
-	if start+end == 0 {
-		return nil
-	}
-	return slices.DeleteFunc([]piece{
-		{"", strings.Join(a[:start], "")},
-		{"del", strings.Join(a[start:len(a)-end], "")},
-		{"ins", strings.Join(b[start:len(b)-end], "")},
-		{"", strings.Join(a[len(a)-end:], "")},
-	}, func(p piece) bool { return p.Text == "" })
 }
 
 // changeTemplate updates a template to what was reviewed, or brings a former version back.

@@ -27,11 +27,40 @@ func TestLongLists(t *testing.T) {
 	if len(pieces) != 2*n-1 || pieces[0] != (piece{"del", "from 00000"}) || !slices.Contains(pieces, piece{"", from[n/2]}) {
 		t.Errorf("%d pieces", len(pieces))
 	}
-	if pieces := elements(from, from); pieces != nil {
-		t.Errorf("%d pieces of equal lists", len(pieces))
-	}
 	if s := difference("tags", json.RawMessage("null"), json.RawMessage(`["a"]`)); !s.Block {
 		t.Errorf("null looks like an empty list: %v", s)
+	}
+}
+
+// A review shows each change of a long text, and not what stays. What it cannot show in full it says, and offers.
+func TestReviewOfALongText(t *testing.T) {
+	words := strings.Fields(strings.Repeat("lorem ipsum dolor sit amet ", 500))
+	for i := range words {
+		words[i] += fmt.Sprint(i)
+	}
+	from := strings.Join(words, " ")
+	words[800], words[1600], words[2499] = "ONE", "TWO "+words[1600], words[2499]+" END"
+	pieces := wordsOf(from, strings.Join(words, " "))
+	var changed []piece
+	size := 0
+	for _, p := range pieces {
+		if p.Kind == "del" || p.Kind == "ins" {
+			changed = append(changed, p)
+		} else {
+			size += len(p.Text)
+		}
+	}
+	want := []piece{{"del", "lorem800 "}, {"ins", "ONE "}, {"ins", "TWO "}, {"del", "amet2499"}, {"ins", "amet2499 END"}}
+	if fmt.Sprint(changed) != fmt.Sprint(want) || size > 6*keptBytes {
+		t.Errorf("changed %v, kept %d bytes", changed, size)
+	}
+	moved := slices.Concat(words[1000:], words[:1000])
+	if pieces := wordsOf(from, strings.Join(moved, " ")); len(pieces) > 20 {
+		t.Errorf("a part that moved makes %d pieces", len(pieces))
+	}
+	list := elements([]string{"a", "b", "c", "d", "e", "f", "g", "h"}, []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "a"})
+	if got := fmt.Sprint(list); got != "[{ a} { b} { c} {skip 2 elements} { f} { g} { h} {ins i} {ins a}]" {
+		t.Error(got)
 	}
 }
 

@@ -277,6 +277,19 @@ func (v *visit) may(action string) (bool, error) {
 	return d.Allowed(), err
 }
 
+// mayEach reports for each of some actions whether the caller may do it.
+func (v *visit) mayEach(actions ...string) ([]bool, error) {
+	all := make([]bool, len(actions))
+	for i, action := range actions {
+		may, err := v.may(action)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = may
+	}
+	return all, nil
+}
+
 // need refuses a caller without a right, for a page that has nothing to ask the Service yet.
 func (v *visit) need(action string) error {
 	may, err := v.may(action)

@@ -48,12 +48,14 @@ func askedIn(in url.Values) (q asked, choice bool) {
 // Address returns the address of the answer, with the parameters of GET /debug/resolve.
 func (q asked) Address() string {
 	in := url.Values{}
-	for name, value := range map[string]string{
-		q.parameter(): q.Who, "action": q.Action, "bank": q.Bank,
-		"channel": q.Channel, "topic": q.Topic, "scoping_policy_id": q.Policy,
+	in.Set(q.parameter(), q.Who)
+	in.Set("bank", q.Bank)
+	for _, more := range [][2]string{
+		{"action", q.Action}, {"channel", q.Channel}, {"topic", q.Topic},
+		{"scoping_policy_id", q.Policy},
 	} {
-		if value != "" || name == q.parameter() || name == "bank" {
-			in.Set(name, value)
+		if more[1] != "" {
+			in.Set(more[0], more[1])
 		}
 	}
 	return "why?" + in.Encode()

@@ -87,7 +87,7 @@ type Cache[T any] struct {
 
 // State is a list as of a generation of the store.
 type State[T any] struct {
-	*List[T]
+	List       *List[T]
 	Generation int64
 	doubts     uint64 // those that the state has settled
 	era        uint64
@@ -229,8 +229,8 @@ func (s *Cache[T]) reread(ctx context.Context, state *State[T], changes Changes)
 		if len(changes.ids) > 0 {
 			continue
 		}
-		next = &State[T]{state.With(rows), changes.Generation, doubts, state.era}
-		if next.Bytes() > s.room {
+		next = &State[T]{state.List.With(rows), changes.Generation, doubts, state.era}
+		if next.List.Bytes() > s.room {
 			s.kept.CompareAndSwap(state, nil)
 			return nil
 		}

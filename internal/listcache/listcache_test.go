@@ -153,7 +153,7 @@ func play(l *library, writes int) (problem string) {
 					continue
 				}
 				states := map[string]int{}
-				for b := range state.Part(listcache.Query[book]{}) {
+				for b := range state.List.Part(listcache.Query[book]{}) {
 					states[b.id] = b.state
 				}
 				for i, pair := range pairs {
@@ -207,21 +207,21 @@ func TestChangedRowsAreReadAlone(t *testing.T) {
 		is := is.New(t)
 		l := newLibrary(5000)
 		s := running(t, l, math.MaxInt64)
-		is.Equal(s.State().Bytes(), int64(4*5000))
-		tag, calls := s.State().Tag(), l.calls.Load()
+		is.Equal(s.State().List.Bytes(), int64(4*5000))
+		tag, calls := s.State().List.Tag(), l.calls.Load()
 		l.write(7, "42")
 		s.Changed(int64(len(l.changes)))
 		state := current(s)
-		is.Equal(state.Row("42").state, 7)
-		is.True(state.Tag() != tag)
+		is.Equal(state.List.Row("42").state, 7)
+		is.True(state.List.Tag() != tag)
 		is.Equal(current(s), state) // certain
 		is.Equal([]int64{l.rows.Load(), l.reads.Load(), l.calls.Load() - calls}, []int64{1, 1, 2})
 
 		s.Doubt()
-		is.Equal(current(s).Tag(), state.Tag()) // nothing has changed
+		is.Equal(current(s).List.Tag(), state.List.Tag()) // nothing has changed
 		l.write(-1, "42", "43")
 		s.Doubt()
-		is.Equal(current(s).Row("42"), nil)
+		is.Equal(current(s).List.Row("42"), nil)
 		is.Equal(len(ids(current(s).List, listcache.Query[book]{})), 4998)
 
 		var many []string
@@ -232,7 +232,7 @@ func TestChangedRowsAreReadAlone(t *testing.T) {
 		s.Doubt()
 		is.Equal(current(s), nil)
 		time.Sleep(time.Minute)
-		is.Equal(current(s).Row("99").state, 8)
+		is.Equal(current(s).List.Row("99").state, 8)
 		is.Equal(l.reads.Load(), int64(1))
 	})
 }
@@ -278,7 +278,7 @@ func TestClear(t *testing.T) {
 		l.down, l.changes = false, nil // as after a restore, with another generation
 		l.write(1, "1")
 		time.Sleep(time.Minute)
-		is.Equal(current(s).Row("1").state, 1)
+		is.Equal(current(s).List.Row("1").state, 1)
 
 		s.Ahead(s.State(), 1000)
 		is.Equal(s.State().Generation, int64(1000))
