@@ -242,8 +242,8 @@ func (s *Sources) applyPatch(source *Source, patch SourcePatch) (changed bool) {
 // from it stay, with their Origin; checks and updates of them return CodeNotFound until a source
 // with this name is registered at the same URL, or [Sources.Rebind] binds them to another.
 // Templates of the server that came from a personal source must be installed again: no later source
-// updates them. An installation or an update that has asked the source already still ends well.
-// Every other call finds the removal, in each process. Event: [event.SourceRemoved]. Errors:
+// updates them. Of calls that have asked the source already, only those still end well that write at
+// that moment. Every other call finds the removal, in each process. Event: [event.SourceRemoved]. Errors:
 // CodeNotFound, also at a second call.
 func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	if err := checkID("name", name); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"iter"
 	"math"
+	"time"
 
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
@@ -261,25 +262,45 @@ func (s *Templates) CheckUpdate(ctx context.Context, by Principal, id string) (U
 	return result, nil
 }
 
-// latest returns an installed template, what its source offers now, and under which id. For a
-// template made by hand it returns CodeInvalid: a caller asked for something
-// that it can never have.
+// offered is what a source offers for an installed template.
+type offered struct {
+	content  Content
+	revision string
+	id       string    // in the source
+	from     time.Time // when the source was registered
+}
+
+// stillRegistered reports whether a source is the one that was asked, which was registered at that
+// time. What a source gave that is removed meanwhile is not written.
+func stillRegistered(
+	ctx context.Context, tx Store, source SourceKey, asked time.Time,
+) (bool, error) {
+	now, err := tx.Source(ctx, source)
+	if noRow(err) {
+		return false, nil
+	}
+	return err == nil && now.CreatedAt.Equal(asked), err
+}
+
+// latest returns an installed template, and what its source offers now. For a template made by hand
+// it returns CodeInvalid: a caller asked for something that it can never have.
 func (s *Templates) latest(
 	ctx context.Context, by Principal, at place, id string,
-) (template Template, content Content, revision, present string, err error) {
+) (template Template, now offered, err error) {
 	if template, err = s.storedTemplate(ctx, at.template(id)); err != nil {
-		return template, content, "", "", err
+		return template, now, err
 	}
 	if template.Origin == nil {
-		return template, content, "", "", Invalid("template_id",
+		return template, now, Invalid("template_id",
 			"names a template that was created by hand: it has no source")
 	}
 	up, err := s.originUpstream(ctx, template.Scope, template.Origin)
 	if err != nil {
-		return template, content, "", "", err
+		return template, now, err
 	}
-	content, revision, present, err = s.fetchPresent(ctx, by, up, template.Origin.ID)
-	return template, content, revision, present, err
+	now.from = up.Registered
+	now.content, now.revision, now.id, err = s.fetchPresent(ctx, by, up, template.Origin.ID)
+	return template, now, err
 }
 
 // TemplateDiff lists the differences between a template, its installed content and the content that
@@ -321,15 +342,15 @@ func (s *Templates) Diff(ctx context.Context, by Principal, id string) (Template
 	if err != nil {
 		return TemplateDiff{}, err
 	}
-	template, content, revision, present, err := s.latest(ctx, by, at, id)
+	template, now, err := s.latest(ctx, by, at, id)
 	if err != nil {
 		return TemplateDiff{}, err
 	}
-	diff := TemplateDiff{CurrentRevision: template.Origin.Revision, LatestRevision: revision}
-	if present != template.Origin.ID {
-		diff.RenamedTo = present
+	diff := TemplateDiff{CurrentRevision: template.Origin.Revision, LatestRevision: now.revision}
+	if now.id != template.Origin.ID {
+		diff.RenamedTo = now.id
 	}
-	diff.Changes, err = contentChanges(ctx, template.Origin.Base, template.Content, content)
+	diff.Changes, err = contentChanges(ctx, template.Origin.Base, template.Content, now.content)
 	if err != nil {
 		return TemplateDiff{}, fault("compare contents", err)
 	}

@@ -1,6 +1,7 @@
 package svc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -213,7 +214,7 @@ type addition struct {
 func (s *Templates) addTemplate(
 	ctx context.Context, by Principal, add addition,
 ) (Template, error) {
-	template, origin := add.template, add.template.Origin
+	template := add.template
 	answer, err := add.request.answer(template.answer())
 	if err != nil {
 		return Template{}, err
@@ -221,10 +222,11 @@ func (s *Templates) addTemplate(
 	err = s.commit(ctx, change{
 		by: by, basis: &add.at.basis, lock: add.lock(),
 		begin: s.changesTemplates, answer: answer,
-		write: func(ctx context.Context, tx Store) (_ []Event, err error) {
-			template.Origin, err = origin.stillBound(ctx, tx, template.Scope, add.from)
-			if err != nil {
-				return nil, err
+		write: func(ctx context.Context, tx Store) ([]Event, error) {
+			if o := template.Origin; o != nil {
+				if still, err := stillRegistered(ctx, tx, o.Source, add.from); !still {
+					return nil, cmp.Or[error](err, noSource())
+				}
 			}
 			return happened(template.InstalledAt, add.action, template.Target()),
 				tx.CreateTemplate(ctx, template)
@@ -236,23 +238,6 @@ func (s *Templates) addTemplate(
 		return Template{}, fault("add template", err)
 	}
 	return template, nil
-}
-
-// stillBound returns the origin of a new template: without its URL where the template is the
-// server's and its personal source, which was registered at that time, is removed in the meantime.
-// The store has unbound only those that it had at the removal, which takes the same lock.
-func (o *Origin) stillBound(
-	ctx context.Context, tx Store, of Scope, registered time.Time,
-) (*Origin, error) {
-	if o == nil || of != ScopeServer || o.Source.Scope != ScopePersonal {
-		return o, nil
-	}
-	bound := *o
-	now, err := tx.Source(ctx, o.Source)
-	if noRow(err) || err == nil && !now.CreatedAt.Equal(registered) {
-		bound.URL, err = "", nil
-	}
-	return &bound, err
 }
 
 // lock returns the lock of the change that adds the template.

@@ -90,7 +90,8 @@ type Update struct {
 //   - CodeNotFound: the template or the source does not exist, or the source lacks the template.
 //   - CodeEdited: local edits conflict with the source's content. Fields names them.
 //   - CodePrecondition: also when the source has another revision than in.Revision.
-//   - CodeChanged: other calls keep changing the template, or it now has another origin.
+//   - CodeChanged: other calls keep changing the template, or it now has another origin, or its
+//     source was removed meanwhile.
 //   - CodeSourceMoved, CodeSourceFailed, CodeSourceTimeout.
 func (s *Templates) Update(
 	ctx context.Context, by Principal, id string, in UpdateRequest, ifMatch ...string,
@@ -102,21 +103,22 @@ func (s *Templates) Update(
 	if s.readOnly {
 		return Update{}, errReadOnly
 	}
-	template, content, revision, present, err := s.latest(ctx, by, u.at, id)
+	template, now, err := s.latest(ctx, by, u.at, id)
 	if err != nil {
 		return Update{}, err
 	}
-	if u.in.Revision != "" && u.in.Revision != revision {
+	if u.in.Revision != "" && u.in.Revision != now.revision {
 		return Update{}, &Error{
 			Code: CodePrecondition,
 			Message: "the source has another revision than the reviewed one: " +
 				"review the new one",
 		}
 	}
-	u.content, u.ifMatch, u.now, u.former = content, ifMatch, s.now(), template.Origin.ID
+	u.content, u.from, u.former = now.content, now.from, template.Origin.ID
+	u.ifMatch, u.now = ifMatch, s.now()
 	u.origin = Origin{
-		Source: template.Origin.Source, ID: present, URL: template.Origin.URL,
-		Revision: revision,
+		Source: template.Origin.Source, ID: now.id, URL: template.Origin.URL,
+		Revision: now.revision,
 	}
 	return s.update(ctx, by, u, template)
 }
@@ -163,7 +165,11 @@ func (s *Templates) update(
 			break
 		}
 		write := func(ctx context.Context, tx Store) ([]Event, error) {
-			err := tx.ChangeTemplate(ctx, template.TemplateKey, u.change)
+			still, err := stillRegistered(ctx, tx, u.origin.Source, u.from)
+			if !still {
+				return nil, cmp.Or(err, ErrChanged)
+			}
+			err = tx.ChangeTemplate(ctx, template.TemplateKey, u.change)
 			return u.events, err
 		}
 		err = s.commit(ctx, change{
@@ -188,6 +194,7 @@ type updater struct {
 	given   string              // the revision of in.Content
 	content Content             // the source's content
 	origin  Origin              // where content comes from
+	from    time.Time           // when that source was registered
 	former  string              // the id that it had there at the last update
 	ifMatch []string            // the template must have one of these ETags; none: any
 	check   func(Content) error // validates a merged content

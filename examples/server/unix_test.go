@@ -225,6 +225,17 @@ func TestReadersOfAReadOnlyCopy(t *testing.T) {
 	is.NoErr(os.Chmod(kept, 0o555))
 	said, err := stranger(t, program, "export", "-db", db).CombinedOutput()
 	is.True(err != nil && strings.Contains(string(said), "to read its -wal and -shm files as well"))
+	// With one that all may read, SQLite would open a file that may not be written, and fail each write.
+	is.NoErr(os.Chmod(kept, 0o755))
+	is.NoErr(os.Remove(db + "-wal"))
+	is.NoErr(os.Chmod(db, 0o644))
+	running := startServer(t, "-db", db)
+	for _, file := range must(filepath.Glob(db + "-*")) {
+		is.NoErr(os.Chmod(file, 0o644))
+	}
+	said, err = stranger(t, program, "key", "-user", "admin", "-db", db, "-keys", db+".keys").CombinedOutput()
+	is.True(err != nil && strings.Contains(string(said), "needs the right to write to the file"))
+	is.NoErr(running.stop(t))
 }
 
 // The same commands write nothing to PostgreSQL: a standby, or a role that may only read, suffices.

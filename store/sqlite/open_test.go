@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -283,11 +284,18 @@ func TestLostFileOfALog(t *testing.T) {
 	}
 }
 
-// A file may have a symbolic link for a name.
+// A file may have a symbolic link for a name. With a hard link it would have two logs.
 func TestLinkedFile(t *testing.T) {
 	is := parallel(t)
 	path, link := filepath.Join(t.TempDir(), "svc.db"), filepath.Join(t.TempDir(), "link.db")
 	is.NoErr(open(t, path).Close())
+	if err := os.Link(path, link); err == nil && runtime.GOOS != "windows" {
+		for _, name := range []string{path, link} {
+			_, err = sqlite.Open(t.Context(), name, sqlite.Options{})
+			is.True(err != nil && strings.Contains(err.Error(), "a hard link"))
+		}
+		is.NoErr(os.Remove(link))
+	}
 	is.NoErr(os.Symlink(path, link))
 	store := must(sqlite.Open(t.Context(), link, sqlite.Options{}))
 	is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))

@@ -46,6 +46,22 @@ func access(path string) string {
 // mayWrite reports whether this process may write to a file and to its folder, as SQLite does.
 func mayWrite(path string) bool { return may(path, toWrite) && may(filepath.Dir(path), toWrite) }
 
+// checkWritable refuses a file that this process may only read, where SQLite would fail each later
+// write, and one with a second name: processes that use both keep two logs, and lose commits.
+func checkWritable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case !may(path, toWrite):
+		return fmt.Errorf("%w: this process needs the right to write to the file",
+			fs.ErrPermission)
+	case names(info) > 1:
+		return errors.New("the file has a second name, a hard link: remove that, or copy the file")
+	}
+	return nil
+}
+
 // lackingRight adds to an error of a connection which right is missing.
 func lackingRight(path string, err error) error {
 	_, log := os.Lstat(path + "-wal")

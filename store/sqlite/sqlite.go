@@ -70,6 +70,8 @@ func open(ctx context.Context, path string, options Options) (*Store, error) {
 	}
 	if err := create(path); err != nil {
 		return nil, err
+	} else if err := checkWritable(path); err != nil {
+		return nil, err
 	}
 	s := prepare(path, options, "mode=rw")
 	if err := patiently(ctx, s.Migrate); err != nil {

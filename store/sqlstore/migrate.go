@@ -42,16 +42,21 @@ func (s *Store) Migrate(ctx context.Context) error {
 		return s.fault(ctx, "migrate the database", err)
 	}
 	patient := s.write.unlimited() // without a limit of time for a migration
-	for current := s.isCurrent(ctx); !current; {
+	current, unread := s.isCurrent(ctx)
+	for !current {
 		err := patient.transact(ctx, readCommitted, func(
 			ctx context.Context, tx session,
 		) (err error) {
 			current, err = s.dialect.migrate(ctx, tx.tx)
 			return err
 		})
-		if err != nil && !errors.Is(err, errUnchanged) {
-			return s.fault(ctx, "migrate the database", err)
+		if err == nil || errors.Is(err, errUnchanged) {
+			continue
 		}
+		if unread != nil && s.dialect.classify(err) == nil { // a right to read may be missing
+			err = fmt.Errorf("%w, after its version could not be read: %w", err, unread)
+		}
+		return s.fault(ctx, "migrate the database", err)
 	}
 	return nil
 }
@@ -90,11 +95,11 @@ func (s *Store) CheckVersion(ctx context.Context) error {
 
 const selectVersion = `SELECT COALESCE(MAX(version), 0) FROM svc_migrations`
 
-// isCurrent reports whether there is nothing to do. It needs only the right to read. It ignores
-// errors: Migrate meets them again.
-func (s *Store) isCurrent(ctx context.Context) bool {
+// isCurrent reports whether there is nothing to do. It needs only the right to read. An error is of
+// tables that are missing, or one that Migrate meets again.
+func (s *Store) isCurrent(ctx context.Context) (bool, error) {
 	version, err := s.version(ctx)
-	return err == nil && version == len(s.dialect.migrations())
+	return err == nil && version == len(s.dialect.migrations()), err
 }
 
 // version returns the number of the last migration.
