@@ -136,6 +136,12 @@ func TestSchemaThatMayNotBeUsed(t *testing.T) {
 		}
 	}
 	is.True(!sqltest.Value[bool](t, db, "SELECT to_regclass('public.svc_migrations') IS NOT NULL"))
+	// A role that may not read the version is not told to get the right to make tables.
+	owner = pgtest.With(t, owner, "search_path", "public")
+	is.NoErr(starts["Open"](t, owner))
+	must(db.Exec("REVOKE ALL ON public.svc_migrations FROM CURRENT_USER; REVOKE CREATE ON SCHEMA public FROM pg_database_owner"))
+	err := starts["Open"](t, owner)
+	is.True(err != nil && strings.Contains(err.Error(), "for table svc_migrations"))
 }
 
 // The search path matters at the start alone: a Store, its listener and its transactions stay with
