@@ -24,8 +24,8 @@ type accessView struct {
 	HasDocument           bool
 	Was                   string // tells which document the form has changed
 	Stored                string // the document as it is now, if the form has changed another one
-	MayWrite              bool // acts of the row itself
-	MayJoin, MayAttach    bool // add to groups, and attach policies
+	MayWrite              bool   // acts of the row itself
+	MayJoin, MayAttach    bool   // add to groups, and attach policies
 	Builtin               bool
 	Findings              []svc.Finding
 	Can                   []can

@@ -29,6 +29,11 @@ type browser struct {
 	pages []answer // of the last request
 }
 
+// newQuiet is a server that keeps no events, as by default.
+func newQuiet(t *testing.T, set ...func(*adminpage.Options)) *shop {
+	return &shop{site: newSiteOf(t, svc.Config{Store: memstore.New()}, clinic(), set...).signIn()}
+}
+
 // pageSites are the servers of scripts, by name.
 var pageSites = map[string]func(*testing.T, ...func(*adminpage.Options)) *shop{
 	"shop": newShop,
@@ -38,6 +43,7 @@ var pageSites = map[string]func(*testing.T, ...func(*adminpage.Options)) *shop{
 	"clinic": func(t *testing.T, set ...func(*adminpage.Options)) *shop {
 		return &shop{site: newSite(t, clinic(), set...).signIn()}
 	},
+	"quiet": newQuiet,
 	"crowd": func(t *testing.T, set ...func(*adminpage.Options)) *shop {
 		crowd := office()
 		for i := range 1117 {
@@ -285,8 +291,7 @@ func TestOtherSites(t *testing.T) {
 func TestLinksLead(t *testing.T) {
 	const hidden = "\u202e\u2066\u200b\u00ad\x01\U000e0041"
 	links, tags := regexp.MustCompile(`<a [^>]*href="([^"]*)"`), regexp.MustCompile(`<textarea[^>]*>[^<]*|<[^>]*>`)
-	quiet := newSiteOf(t, svc.Config{Store: memstore.New()}, clinic()).signIn() // it keeps no events
-	for _, s := range []*site{newShop(t).site, newSite(t, clinic()).signIn(), quiet} {
+	for _, s := range []*site{newShop(t).site, newSite(t, clinic()).signIn(), newQuiet(t).site} {
 		must(s.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "without a row"}, svc.NewAPIKey{Description: new("key" + hidden)}))
 		must(0, s.service.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "hidden", DisplayName: "user" + hidden}}}))
 		must(s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: "hidden", Content: svc.Content{
