@@ -5,29 +5,36 @@ import (
 	"io"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 )
 
-// plain returns a text on one line, in which the characters that a terminal obeys, or that turn
-// others around, are escaped as in JSON. Names, descriptions and patterns may have such characters:
-// as they are, they could hide or forge lines.
+// plain returns a text on one line, in which the characters that a terminal obeys, that turn others
+// around or that nobody sees are escaped as in JSON. Names, descriptions and patterns may have such
+// characters: as they are, they could hide or forge lines.
 func plain(text string) string {
-	if !strings.ContainsFunc(text, obeyed) {
+	if !strings.ContainsFunc(text, isHidden) {
 		return text
 	}
 	var out strings.Builder
 	for _, r := range text {
-		if obeyed(r) {
-			fmt.Fprintf(&out, `\u%04x`, r)
-		} else {
+		if !isHidden(r) {
 			out.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			fmt.Fprintf(&out, `\u%04x`, unit)
 		}
 	}
 	return out.String()
 }
 
-// obeyed reports whether a terminal may obey a character. All of them are below U+10000.
-func obeyed(r rune) bool {
-	return unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
+// isHidden reports whether a terminal may obey a character, or shows nothing. Joiners are part of
+// words and pictures.
+func isHidden(r rune) bool {
+	if r == '\u200c' || r == '\u200d' {
+		return false
+	}
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) || r >= 0xe0000 && r <= 0xe0fff
 }
 
 // plainLines is plain for each line of a text.
