@@ -277,8 +277,10 @@ func (s *Service) decidable(p Principal, action string) error {
 	return nil
 }
 
-// Ping reports whether the store can be read, for a health check. It does not check sources, nor
-// whether the store can be written.
+// KeepsAnswers reports whether requests may have an idempotency key: the store is an [AnswerStore].
+func (s *Service) KeepsAnswers() bool { return s.roles.answers != nil }
+
+// Ping says, for a health check, whether the store can be read. It checks no writes, no sources.
 func (s *Service) Ping(ctx context.Context) error {
 	_, err := s.store.Changes(ctx, math.MaxInt64)
 	return fault("reach the store", err)

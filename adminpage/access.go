@@ -105,7 +105,7 @@ func accessList(k *accessKind) func(*visit) error {
 		if err := v.need(k.read); err != nil {
 			return err
 		}
-		in := v.URL.Query()
+		in := v.r.URL.Query()
 		body := accessListView{Asked: in, Kind: k.path, Tabs: tabs(k)}
 		if k.states {
 			states := []choice{
@@ -189,21 +189,21 @@ func accessRows[R any](all iter.Seq2[R, error], row func(R) accessRow) iter.Seq2
 }
 
 func (v *visit) users() iter.Seq2[accessRow, error] {
-	all := v.h.service.Users.List(v.Context(), v.by, svc.UserQuery{})
+	all := v.h.service.Users.List(v.r.Context(), v.by, svc.UserQuery{})
 	return accessRows(all, func(u svc.User) accessRow {
 		return accessRow{u.ID, u.DisplayName, textOr(u.Email), u.Inactive}
 	})
 }
 
 func (v *visit) groups() iter.Seq2[accessRow, error] {
-	all := v.h.service.Groups.List(v.Context(), v.by, svc.GroupQuery{})
+	all := v.h.service.Groups.List(v.r.Context(), v.by, svc.GroupQuery{})
 	return accessRows(all, func(g svc.Group) accessRow {
 		return accessRow{ID: g.ID, Name: g.DisplayName}
 	})
 }
 
 func (v *visit) policies() iter.Seq2[accessRow, error] {
-	all := v.h.service.Policies.List(v.Context(), v.by, svc.RowQuery{})
+	all := v.h.service.Policies.List(v.r.Context(), v.by, svc.RowQuery{})
 	return accessRows(all, func(p svc.Policy) accessRow {
 		row := accessRow{ID: p.ID, Name: p.DisplayName}
 		if p.Builtin() {
@@ -214,7 +214,7 @@ func (v *visit) policies() iter.Seq2[accessRow, error] {
 }
 
 func (v *visit) accounts() iter.Seq2[accessRow, error] {
-	all := v.h.service.ServiceAccounts.List(v.Context(), v.by, svc.ServiceAccountQuery{})
+	all := v.h.service.ServiceAccounts.List(v.r.Context(), v.by, svc.ServiceAccountQuery{})
 	return accessRows(all, func(a svc.ServiceAccount) accessRow {
 		details := "owner " + a.OwnerUserID
 		if a.ScopingPolicyID != "" {
@@ -225,7 +225,7 @@ func (v *visit) accounts() iter.Seq2[accessRow, error] {
 }
 
 func (v *visit) banks() iter.Seq2[accessRow, error] {
-	all := v.h.service.Banks.List(v.Context(), v.by, svc.RowQuery{})
+	all := v.h.service.Banks.List(v.r.Context(), v.by, svc.RowQuery{})
 	return accessRows(all, func(b svc.BankPolicy) accessRow {
 		return accessRow{ID: b.BankID, Details: "has a policy"}
 	})

@@ -151,7 +151,7 @@ func (v *visit) membership(group, user string, joins bool) (map[string]any, erro
 		return nil, svc.Invalid("", "enter who, and to which group")
 	}
 	members := []string{}
-	for member, err := range v.h.service.Groups.Members(v.Context(), v.by, group, svc.RowQuery{}) {
+	for member, err := range v.h.service.Groups.Members(v.r.Context(), v.by, group, svc.RowQuery{}) {
 		if err != nil {
 			return nil, err
 		}
@@ -187,7 +187,7 @@ func (v *visit) showDraft(d draft) (*draftView, error) {
 	if err != nil {
 		return nil, err
 	}
-	diff, err := v.h.service.Access.Preview(v.Context(), v.by, d.bundle,
+	diff, err := v.h.service.Access.Preview(v.r.Context(), v.by, d.bundle,
 		svc.BundleWrite{Detach: d.detach})
 	if err != nil {
 		return nil, err
@@ -215,7 +215,7 @@ func (v *visit) showDraft(d draft) (*draftView, error) {
 // checkDraft refuses what a save would refuse. It reports whether the caller may save.
 func (v *visit) checkDraft(d draft) (may bool, err error) {
 	check := svc.BundleWrite{Detach: d.detach, DryRun: true}
-	err = v.h.service.Access.Write(v.Context(), v.by, d.bundle, check)
+	err = v.h.service.Access.Write(v.r.Context(), v.by, d.bundle, check)
 	if svc.ErrorCode(err) == svc.CodeForbidden {
 		return false, nil // who may read may look at what others could change
 	}
@@ -229,7 +229,7 @@ func (v *visit) saveDraft(k *accessKind, d draft) error {
 		return v.refuseDraft(k, svc.Invalid("revision", "is missing: look at the preview again"))
 	}
 	how := svc.BundleWrite{Revision: seen, Detach: d.detach}
-	err := v.h.service.Access.Write(v.Context(), v.by, d.bundle, how)
+	err := v.h.service.Access.Write(v.r.Context(), v.by, d.bundle, how)
 	switch svc.ErrorCode(err) {
 	case "":
 		v.redirect("access/" + k.path + "/" + url.PathEscape(v.params["id"]) + "?done=saved")
@@ -301,5 +301,6 @@ func (v *visit) downloadDraft(d draft) error {
 // download answers with JSON as a file.
 func (v *visit) download(name string, text []byte) {
 	v.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
-	send(v.w, v.Request, http.StatusOK, "application/json", appendRevealed(nil, []byte(indented(text)+"\n")), nil)
+	body := appendRevealed(nil, []byte(indented(text)+"\n"))
+	send(v.w, v.r, http.StatusOK, "application/json", body, nil)
 }

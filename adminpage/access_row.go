@@ -69,7 +69,7 @@ type can struct {
 func accessRowPage(k *accessKind) func(*visit) error {
 	return func(v *visit) error {
 		page := view{}
-		if v.URL.Query().Get("done") == "saved" {
+		if v.r.URL.Query().Get("done") == "saved" {
 			page.Done = "Saved."
 		}
 		return v.showAccess(k, http.StatusOK, page, nil)
@@ -169,7 +169,7 @@ func at(kind, id string) fact {
 
 func (v *visit) fillUser(b *accessView, id string) error {
 	held := svc.Identity{Kind: svc.KindUser, ID: id}
-	user, err := v.h.service.Users.Read(v.Context(), v.by, id)
+	user, err := v.h.service.Users.Read(v.r.Context(), v.by, id)
 	if svc.ErrorCode(err) == svc.CodeNotFound { // a host may know users that have no row
 		b.MayJoin = false
 		b.Facts = []fact{{"Row", "none here", ""}}
@@ -180,7 +180,7 @@ func (v *visit) fillUser(b *accessView, id string) error {
 	b.Name, b.State = user.DisplayName, state(user.Inactive)
 	b.Facts = []fact{{"Email", textOr(user.Email), ""}}
 	groups := []string{}
-	in := v.h.service.Groups.List(v.Context(), v.by, svc.GroupQuery{Member: id})
+	in := v.h.service.Groups.List(v.r.Context(), v.by, svc.GroupQuery{Member: id})
 	err = table(b, "Groups", []string{"Group"}, in, func(g svc.Group) tableRow {
 		groups = append(groups, g.ID)
 		row := tableRow{Cells: []fact{at("groups", g.ID)}}
@@ -197,7 +197,7 @@ func (v *visit) fillUser(b *accessView, id string) error {
 	}
 	owned := svc.ServiceAccountQuery{Owner: id}
 	err = table(b, "Service accounts", []string{"Service account", "Limited by"},
-		v.h.service.ServiceAccounts.List(v.Context(), v.by, owned), accountRow)
+		v.h.service.ServiceAccounts.List(v.r.Context(), v.by, owned), accountRow)
 	if err != nil {
 		return err
 	}
@@ -272,13 +272,13 @@ func (r *tableRow) detaches(a svc.Attachment, label string) {
 
 func (v *visit) attachmentsTo(principal svc.GrantedTo) iter.Seq2[svc.Attachment, error] {
 	query := svc.AttachmentQuery{Principal: principal}
-	return v.h.service.Policies.Attachments(v.Context(), v.by, query)
+	return v.h.service.Policies.Attachments(v.r.Context(), v.by, query)
 }
 
 // fillHeld shows the keys of a holder, and what it can do.
 func (v *visit) fillHeld(b *accessView, holder svc.Identity) error {
 	query := svc.KeyQuery{Bare: true}
-	keys := v.h.service.Keys.List(v.Context(), v.by, holder, query)
+	keys := v.h.service.Keys.List(v.r.Context(), v.by, holder, query)
 	columns := []string{"Key", "Description", "State"}
 	err := table(b, "Keys", columns, keys, func(k svc.APIKey) tableRow {
 		return tableRow{Cells: []fact{
@@ -290,7 +290,7 @@ func (v *visit) fillHeld(b *accessView, holder svc.Identity) error {
 	if err != nil {
 		return err
 	}
-	capabilities, err := v.h.service.Policies.WhatCan(v.Context(), v.by, holder)
+	capabilities, err := v.h.service.Policies.WhatCan(v.r.Context(), v.by, holder)
 	if err != nil && svc.ErrorCode(err) != svc.CodeTooComplex {
 		return err
 	}
@@ -305,7 +305,7 @@ func (v *visit) fillHeld(b *accessView, holder svc.Identity) error {
 
 func (v *visit) suggestGroups(b *accessView) error {
 	some := svc.GroupQuery{RowQuery: svc.RowQuery{Limit: maxSuggested}}
-	for group, err := range v.h.service.Groups.List(v.Context(), v.by, some) {
+	for group, err := range v.h.service.Groups.List(v.r.Context(), v.by, some) {
 		if err != nil {
 			return nil // suggestions only
 		}
@@ -315,12 +315,12 @@ func (v *visit) suggestGroups(b *accessView) error {
 }
 
 func (v *visit) fillGroup(b *accessView, id string) error {
-	group, err := v.h.service.Groups.Read(v.Context(), v.by, id)
+	group, err := v.h.service.Groups.Read(v.r.Context(), v.by, id)
 	if err != nil {
 		return err
 	}
 	b.Name = group.DisplayName
-	members := v.h.service.Groups.Members(v.Context(), v.by, id, svc.RowQuery{})
+	members := v.h.service.Groups.Members(v.r.Context(), v.by, id, svc.RowQuery{})
 	err = table(b, "Members", []string{"User"}, members, func(user string) tableRow {
 		row := tableRow{Cells: []fact{at("users", user)}}
 		if b.MayWrite {
@@ -337,7 +337,7 @@ func (v *visit) fillGroup(b *accessView, id string) error {
 }
 
 func (v *visit) fillPolicy(b *accessView, id string) error {
-	policy, err := v.h.service.Policies.Read(v.Context(), v.by, id)
+	policy, err := v.h.service.Policies.Read(v.r.Context(), v.by, id)
 	if err != nil {
 		return err
 	}
@@ -355,7 +355,7 @@ func (v *visit) fillPolicy(b *accessView, id string) error {
 	b.Findings, _ = head(b.Findings, maxShown)
 	b.Suggested = v.suggestedUsers("")
 	of := svc.AttachmentQuery{PolicyID: id}
-	attachments := v.h.service.Policies.Attachments(v.Context(), v.by, of)
+	attachments := v.h.service.Policies.Attachments(v.r.Context(), v.by, of)
 	columns := []string{"To", "Kind", "Priority"}
 	return table(b, "Attachments", columns, attachments, func(a svc.Attachment) tableRow {
 		row := tableRow{Cells: []fact{
@@ -371,7 +371,7 @@ func (v *visit) fillPolicy(b *accessView, id string) error {
 }
 
 func (v *visit) fillAccount(b *accessView, id string) error {
-	account, err := v.h.service.ServiceAccounts.Read(v.Context(), v.by, id)
+	account, err := v.h.service.ServiceAccounts.Read(v.r.Context(), v.by, id)
 	if err != nil {
 		return err
 	}
@@ -386,7 +386,7 @@ func (v *visit) fillAccount(b *accessView, id string) error {
 }
 
 func (v *visit) fillBank(b *accessView, id string) error {
-	policy, err := v.h.service.Banks.Policy(v.Context(), v.by, id)
+	policy, err := v.h.service.Banks.Policy(v.r.Context(), v.by, id)
 	if err != nil && svc.ErrorCode(err) != svc.CodeNotFound {
 		return err
 	}

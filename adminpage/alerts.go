@@ -55,7 +55,7 @@ func (v *visit) somethingFailed() string {
 // requestID returns the id of the request in the log: the host's, else the client's, else a new
 // one. The answer has it as well.
 func (v *visit) requestID() string {
-	id, _ := inbound.Identify(v.w, v.Request, v.h.mask)
+	id, _ := inbound.Identify(v.w, v.r, v.h.mask)
 	return id
 }
 

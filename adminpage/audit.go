@@ -22,13 +22,13 @@ type auditView struct {
 
 // audit lists the kept events, with the parameters of GET /admin/events.
 func (v *visit) audit() error {
-	in := v.URL.Query()
+	in := v.r.URL.Query()
 	body := auditView{Asked: in}
 	page := view{Template: "audit", Title: "Audit"}
 	query, err := auditQuery(in)
 	if err == nil {
 		var more bool
-		body.Events, more, err = take(v.h.service.Audit.Records(v.Context(), v.by, query))
+		body.Events, more, err = take(v.h.service.Audit.Records(v.r.Context(), v.by, query))
 		if n := fitting(body.Events); n < len(body.Events) {
 			body.Events, more = body.Events[:n], true
 		}
@@ -55,7 +55,7 @@ func (v *visit) records(query svc.AuditQuery) iter.Seq2[svc.AuditRecord, error] 
 		if !v.h.service.Audit.Keeps() {
 			return
 		}
-		for record, err := range v.h.service.Audit.Records(v.Context(), v.by, query) {
+		for record, err := range v.h.service.Audit.Records(v.r.Context(), v.by, query) {
 			if svc.ErrorCode(err) == svc.CodeForbidden || !yield(record, err) {
 				return
 			}

@@ -72,7 +72,7 @@ func (c *checks) change(tenant int64, edit func(*running)) (before running) {
 
 // lastCheck returns the last check of any process that is complete.
 func (v *visit) lastCheck() (last checked, err error) {
-	last.UpdateReport, last.at, err = v.h.service.Templates.LastCheck(v.Context(), v.by)
+	last.UpdateReport, last.at, err = v.h.service.Templates.LastCheck(v.r.Context(), v.by)
 	if code := svc.ErrorCode(err); code == svc.CodeNotFound || code == svc.CodeForbidden {
 		return checked{}, nil
 	}
@@ -95,7 +95,7 @@ func (v *visit) check() error {
 	if v.h.checks.change(tenant, func(r *running) { r.now, r.done, r.total = true, 0, 0 }).now {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.Context()), maxCheck)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), maxCheck)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -105,7 +105,7 @@ func (v *visit) check() error {
 	select {
 	case <-ended:
 	case <-time.After(patience):
-	case <-v.Context().Done():
+	case <-v.r.Context().Done():
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ const (
 // serve authenticates the caller a second time. false: the request is answered,
 // or err says why not.
 func (h *Handler) receive(v *visit, path string) (ok bool, err error) {
-	if v.ContentLength == 0 {
+	if v.r.ContentLength == 0 {
 		return true, nil
 	}
 	takes := false
@@ -44,5 +44,5 @@ func (h *Handler) receive(v *visit, path string) (ok bool, err error) {
 
 // readForm reads the form of the request.
 func (v *visit) readForm(limit int64) {
-	v.form, v.wrong = body.Form(v.w, v.Request, limit)
+	v.form, v.wrong = body.Form(v.w, v.r, limit)
 }

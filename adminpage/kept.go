@@ -62,11 +62,11 @@ func (v *visit) kept() (shown keptView, err error) {
 	if shown.May, err = v.mayKeep(); err != nil {
 		return shown, err
 	}
-	all, err := v.h.service.Access.Tests(v.Context(), v.by)
+	all, err := v.h.service.Access.Tests(v.r.Context(), v.by)
 	if err != nil {
 		return shown, err
 	}
-	after := v.URL.Query().Get("kept")
+	after := v.r.URL.Query().Get("kept")
 	at, _ := slices.BinarySearchFunc(all, after+"\x00", func(t svc.AccessTest, id string) int {
 		return strings.Compare(t.ID, id)
 	})
@@ -100,7 +100,7 @@ func (v *visit) askKept() (err error) {
 		return err
 	}
 	if v.form.Get("do") == "forget" {
-		if err := v.h.service.Access.RemoveTest(v.Context(), v.by, v.form.Get("id")); err != nil {
+		if err := v.h.service.Access.RemoveTest(v.r.Context(), v.by, v.form.Get("id")); err != nil {
 			return v.showWhy(http.StatusOK, whyView{}, err)
 		}
 		v.redirect("why?done=forgotten")
@@ -113,7 +113,7 @@ func (v *visit) askKept() (err error) {
 	}
 	if err == nil {
 		one := svc.Bundle{Tests: []svc.AccessTest{q.test(r.Outcome == svc.Allow)}}
-		err = v.h.service.Access.Write(v.Context(), v.by, one, svc.BundleWrite{})
+		err = v.h.service.Access.Write(v.r.Context(), v.by, one, svc.BundleWrite{})
 	}
 	if err != nil {
 		return v.showWhy(http.StatusOK, whyView{Asked: q}, err)

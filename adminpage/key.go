@@ -22,7 +22,7 @@ func (v *visit) key() error {
 	if err != nil {
 		return err
 	}
-	key, err := v.h.service.Keys.Find(v.Context(), v.by, v.params["key_id"])
+	key, err := v.h.service.Keys.Find(v.r.Context(), v.by, v.params["key_id"])
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ var keysDone = map[string]string{
 
 // keys lists keys of all holders, or of one.
 func (v *visit) keys() error {
-	in := v.URL.Query()
+	in := v.r.URL.Query()
 	page := view{Title: "Keys", Done: keysDone[in.Get("done")]}
 	form := url.Values{"for": {in.Get("holder")}}
 	return v.showKeys(http.StatusOK, page, keysView{Asked: in, Form: form})
@@ -139,7 +139,7 @@ func (v *visit) confirm(body *keysView) error {
 		if id == "" {
 			continue
 		}
-		key, err := v.h.service.Keys.Find(v.Context(), v.by, id)
+		key, err := v.h.service.Keys.Find(v.r.Context(), v.by, id)
 		if err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ func (v *visit) fillKeys(body *keysView) error {
 	var keys []svc.APIKey
 	more := false
 	for _, holder := range body.holders(kind) {
-		found, rest, err := take(v.h.service.Keys.List(v.Context(), v.by, holder, query))
+		found, rest, err := take(v.h.service.Keys.List(v.r.Context(), v.by, holder, query))
 		if skipped(err, holder, kind) {
 			continue
 		} else if err != nil {

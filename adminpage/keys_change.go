@@ -31,13 +31,13 @@ func (v *visit) changeKeys() error {
 		return v.rotateKey(form, holder)
 	case "disable":
 		done = "disabled"
-		_, err = keys.Patch(v.Context(), v.by, holder, id, svc.APIKeyPatch{Disabled: new(true)})
+		_, err = keys.Patch(v.r.Context(), v.by, holder, id, svc.APIKeyPatch{Disabled: new(true)})
 	case "enable":
 		done = "enabled"
-		_, err = keys.Patch(v.Context(), v.by, holder, id, svc.APIKeyPatch{Disabled: new(false)})
+		_, err = keys.Patch(v.r.Context(), v.by, holder, id, svc.APIKeyPatch{Disabled: new(false)})
 	case "revoke":
 		done = "revoked"
-		err = keys.Revoke(v.Context(), v.by, holder, id)
+		err = keys.Revoke(v.r.Context(), v.by, holder, id)
 	default:
 		err = svc.Invalid("do", "must be find, issue, rotate, disable, enable or revoke")
 	}
@@ -63,7 +63,7 @@ func (v *visit) holder(form url.Values) svc.Identity {
 // and no page repeats it.
 func (v *visit) findKey(text string) error {
 	v.names = "find"
-	key, err := v.h.service.Keys.Find(v.Context(), v.by, text)
+	key, err := v.h.service.Keys.Find(v.r.Context(), v.by, text)
 	if err != nil {
 		return v.refuseKeys(err, keysView{Asked: url.Values{}})
 	}
@@ -86,7 +86,7 @@ func (v *visit) issueKey(form url.Values, holder svc.Identity) error {
 		Asked: url.Values{"holder": {form.Get("for")}}, Form: form, Once: form.Get("once"),
 	}
 	in := svc.NewAPIKey{
-		IdempotencyKey: body.Once, ScopingPolicyID: strings.TrimSpace(form.Get("policy")),
+		IdempotencyKey: v.once(body.Once), ScopingPolicyID: strings.TrimSpace(form.Get("policy")),
 	}
 	if text := form.Get("description"); text != "" {
 		in.Description = &text
@@ -100,7 +100,7 @@ func (v *visit) issueKey(form url.Values, holder svc.Identity) error {
 	if wrong := errors.Join(expires, rate, once); wrong != nil {
 		return v.refuseKeys(wrong, body)
 	}
-	issued, err := v.h.service.Keys.Issue(v.Context(), v.by, holder, in)
+	issued, err := v.h.service.Keys.Issue(v.r.Context(), v.by, holder, in)
 	if v.names = "who"; err != nil {
 		return v.refuseKeys(err, body)
 	}
@@ -144,8 +144,8 @@ func (v *visit) rotateKey(form url.Values, holder svc.Identity) error {
 	if !known {
 		return v.refuseKeys(svc.Invalid("overlap", "must be one of the choices"), body)
 	}
-	in := svc.Rotation{Overlap: overlap, IdempotencyKey: body.Once}
-	issued, err := v.h.service.Keys.Rotate(v.Context(), v.by, holder, form.Get("key"), in)
+	in := svc.Rotation{Overlap: overlap, IdempotencyKey: v.once(body.Once)}
+	issued, err := v.h.service.Keys.Rotate(v.r.Context(), v.by, holder, form.Get("key"), in)
 	if err != nil {
 		return v.refuseKeys(err, body)
 	}

@@ -29,9 +29,9 @@ type browser struct {
 	pages []answer // of the last request
 }
 
-// newQuiet is a server that keeps no events, as by default.
+// newQuiet is a server that keeps no events, as by default, over a store without optional roles.
 func newQuiet(t *testing.T, set ...func(*adminpage.Options)) *shop {
-	return &shop{site: newSiteOf(t, svc.Config{Store: memstore.New()}, clinic(), set...).signIn()}
+	return &shop{site: newSiteOf(t, svc.Config{Store: struct{ svc.Store }{memstore.New()}}, clinic(), set...).signIn()}
 }
 
 // pageSites are the servers of scripts, by name.

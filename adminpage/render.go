@@ -189,10 +189,10 @@ func dict(pairs ...any) map[string]any {
 
 // render answers with a page.
 func (v *visit) render(status int, page view) {
-	page.Brand, page.Page, page.Root = v.h.options.Title, v.page, v.h.root(v.Request)
+	page.Brand, page.Page, page.Root = v.h.options.Title, v.page, v.h.root(v.r)
 	if v.h.tenants != nil {
 		// Tabs of two tenants differ. A tenant that nobody has made looks like others.
-		page.Brand += " · " + cut(v.h.prefix.TenantOf(v.Request, v.h.options.Tenant))
+		page.Brand += " · " + cut(v.h.prefix.TenantOf(v.r, v.h.options.Tenant))
 	}
 	page.Style, page.Script, page.wrongInputs = style.path, script.path, v.wrongInputs
 	page.ReadOnly, page.Who = v.h.options.ReadOnly, v.by.Identity()
@@ -208,10 +208,10 @@ func (v *visit) render(status int, page view) {
 	}
 	shown := reveal(out.Bytes())
 	var zipped []byte
-	if !page.Secret && takesGzip(v.Request) {
+	if !page.Secret && takesGzip(v.r) {
 		zipped = zip(shown)
 	}
-	send(v.w, v.Request, status, "text/html; charset=utf-8", shown, zipped)
+	send(v.w, v.r, status, "text/html; charset=utf-8", shown, zipped)
 }
 
 // pages are the pages in the order of the navigation, each with the right that it needs.

@@ -65,13 +65,13 @@ type piece struct{ Kind, Text string }
 
 // template shows one template, with what an update would change.
 func (v *visit) template() error {
-	return v.showTemplate(http.StatusOK, view{Done: templatesDone[v.URL.Query().Get("done")]})
+	return v.showTemplate(http.StatusOK, view{Done: templatesDone[v.r.URL.Query().Get("done")]})
 }
 
 // showTemplate compares the template with its source, and shows the page.
 func (v *visit) showTemplate(status int, page view) error {
 	id := v.params["template_id"]
-	template, err := v.h.service.Templates.Read(v.Context(), v.by, id)
+	template, err := v.h.service.Templates.Read(v.r.Context(), v.by, id)
 	if err != nil {
 		return err
 	}
@@ -79,21 +79,21 @@ func (v *visit) showTemplate(status int, page view) error {
 	if template.Origin == nil {
 		body.Heading, body.Tone = "Made here", "new"
 		body.Summary = "Created here; it has no source to update from."
-	} else if diff, err := v.h.service.Templates.Diff(v.Context(), v.by, id); err != nil {
+	} else if diff, err := v.h.service.Templates.Diff(v.r.Context(), v.by, id); err != nil {
 		body.Heading, body.Tone = "Could not compare with the source", "no"
 		body.Summary = strings.Join(v.problems(err), " ")
-	} else if v.URL.Query().Has("whole") {
+	} else if v.r.URL.Query().Has("whole") {
 		return v.downloadChanges(diff)
-	} else if err := body.compare(v.Context(), diff); err != nil {
+	} else if err := body.compare(v.r.Context(), diff); err != nil {
 		return err
 	}
-	for version, err := range v.h.service.Templates.History(v.Context(), v.by, id) {
+	for version, err := range v.h.service.Templates.History(v.r.Context(), v.by, id) {
 		if err != nil {
 			return err
 		}
 		body.History = append(body.History, version)
 	}
-	if err := body.compareWith(v.URL.Query().Get("compare")); err != nil {
+	if err := body.compareWith(v.r.URL.Query().Get("compare")); err != nil {
 		status, page.Alerts = httpapi.Status(err), append(page.Alerts, v.problems(err)...)
 	}
 	if status >= http.StatusBadRequest {
@@ -294,7 +294,7 @@ func (v *visit) writeTemplate(id string, form url.Values) (done string, err erro
 		if err != nil {
 			return "", svc.Invalid("version", "must be the number of a version")
 		}
-		_, err = templates.Rollback(v.Context(), v.by, id, number, match)
+		_, err = templates.Rollback(v.r.Context(), v.by, id, number, match)
 		return "rolledback", err
 	default:
 		return "", svc.Invalid("do", "must be update, settle, keep, discard or rollback")
@@ -307,7 +307,7 @@ func (v *visit) writeTemplate(id string, form url.Values) (done string, err erro
 			return "", err
 		}
 	}
-	updated, err := templates.Update(v.Context(), v.by, id, in, match)
+	updated, err := templates.Update(v.r.Context(), v.by, id, in, match)
 	if err == nil && !updated.Updated {
 		done = "unchanged"
 	}
@@ -317,15 +317,15 @@ func (v *visit) writeTemplate(id string, form url.Values) (done string, err erro
 // settled returns the content that a form has chosen. Update refuses it when the template or the
 // source is another one than was reviewed.
 func (v *visit) settled(id string, form url.Values) (*svc.Content, error) {
-	template, err := v.h.service.Templates.Read(v.Context(), v.by, id)
+	template, err := v.h.service.Templates.Read(v.r.Context(), v.by, id)
 	if err != nil {
 		return nil, err
 	}
-	diff, err := v.h.service.Templates.Diff(v.Context(), v.by, id)
+	diff, err := v.h.service.Templates.Diff(v.r.Context(), v.by, id)
 	if err != nil {
 		return nil, err
 	}
-	content, err := settle(v.Context(), template, diff, func(path string) string {
+	content, err := settle(v.r.Context(), template, diff, func(path string) string {
 		return form.Get(placeField(path))
 	})
 	return &content, err

@@ -41,14 +41,14 @@ type signInView struct {
 // askSignIn answers 401 with the sign-in, which leads back to this address.
 func (v *visit) askSignIn() {
 	show := signInView{To: v.address()}
-	show.Again = v.Method != http.MethodPost && v.Header.Get("Sec-Fetch-Site") == "cross-site" &&
-		v.Header.Get("Sec-Fetch-Mode") == "navigate"
+	show.Again = v.r.Method != http.MethodPost && v.r.Header.Get("Sec-Fetch-Site") == "cross-site" &&
+		v.r.Header.Get("Sec-Fetch-Mode") == "navigate"
 	switch {
-	case v.Method == http.MethodPost:
+	case v.r.Method == http.MethodPost:
 		v.showSignIn(show, notSent)
 	case show.Again || !v.isMarked():
 		v.showSignIn(show)
-	case len(v.h.cookies(v.Request)) > 0:
+	case len(v.h.cookies(v.r)) > 0:
 		v.showSignIn(show, notKnown)
 	default:
 		v.showSignIn(show, notKept)
@@ -62,26 +62,26 @@ func (v *visit) refuseSignIn(alert string) {
 }
 
 func (v *visit) showSignIn(show signInView, alerts ...string) {
-	defer v.h.queue.Wait(v.Context(), fairqueue.Flow{})()
+	defer v.h.queue.Wait(v.r.Context(), fairqueue.Flow{})()
 	v.w.Header().Set("WWW-Authenticate", `Bearer realm="svc"`)
 	v.render(http.StatusUnauthorized, view{
 		Template: "sign-in", Title: "Sign in", Alerts: alerts, Body: show})
 }
 
 // isMarked reports whether a sign-in led to this address.
-func (v *visit) isMarked() bool { return v.Method != http.MethodPost && v.URL.Query().Has(mark) }
+func (v *visit) isMarked() bool { return v.r.Method != http.MethodPost && v.r.URL.Query().Has(mark) }
 
 // isForeign reports whether another site's link says what a form of these pages has done.
 func (v *visit) isForeign() bool {
-	site := v.Header.Get("Sec-Fetch-Site")
-	return (site == "cross-site" || site == "same-site") && v.URL.Query().Has("done")
+	site := v.r.Header.Get("Sec-Fetch-Site")
+	return (site == "cross-site" || site == "same-site") && v.r.URL.Query().Has("done")
 }
 
 // address returns the address of the request below the prefix, with its query but without the mark
 // and without what a form has done.
 func (v *visit) address() string {
-	address := strings.TrimPrefix(v.h.prefix.Rest(v.Request), "/")
-	query := slices.DeleteFunc(strings.Split(v.URL.RawQuery, "&"), func(pair string) bool {
+	address := strings.TrimPrefix(v.h.prefix.Rest(v.r), "/")
+	query := slices.DeleteFunc(strings.Split(v.r.URL.RawQuery, "&"), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		name, err := url.QueryUnescape(name)
 		return err == nil && (name == mark || name == "done")
@@ -117,7 +117,7 @@ func (v *visit) signIn() error {
 		return err
 	}
 	value := v.h.sessions.encode(v.h.tenant, by.Identity(), bearer)
-	v.h.setCookie(v.w, v.Request, value)
+	v.h.setCookie(v.w, v.r, value)
 	address := v.h.knownAddress(v.form.Get("to"))
 	if strings.Contains(address, "?") {
 		address += "&"
@@ -141,10 +141,10 @@ func (h *Handler) knownAddress(address string) string {
 // signOut ends the sessions of the request, for every copy of their cookies. They are several where
 // other ports of the host serve the same pages.
 func (v *visit) signOut() error {
-	for _, cookie := range v.h.cookies(v.Request) {
+	for _, cookie := range v.h.cookies(v.r) {
 		if in, ok := v.h.sessions.decode(v.h.tenant, cookie.Value); ok {
 			v.h.sessions.end(in)
-			v.h.removeCookie(v.w, v.Request, cookie.Name)
+			v.h.removeCookie(v.w, v.r, cookie.Name)
 		}
 	}
 	v.redirect("")

@@ -53,7 +53,7 @@ var sourcesDone = map[string]string{
 
 // sources lists the server's sources.
 func (v *visit) sources() error {
-	in := v.URL.Query()
+	in := v.r.URL.Query()
 	page := view{Done: sourcesDone[in.Get("done")]}
 	return v.showSources(http.StatusOK, page, sourcesView{Asked: in})
 }
@@ -68,7 +68,7 @@ func (v *visit) showSources(status int, page view, body sourcesView) (err error)
 	}
 	after := body.Asked.Get("after")
 	body.Check, body.Checked = v.checkShown(last, body.Asked.Get("done")), last.at
-	for source, err := range v.h.service.Sources.List(v.Context(), v.by) {
+	for source, err := range v.h.service.Sources.List(v.r.Context(), v.by) {
 		if err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func (v *visit) changeSources() error {
 	if token := svc.Secret(strings.TrimSpace(v.form.Get("token"))); token != "" {
 		in.AuthToken = &token
 	}
-	source, err := v.h.service.Sources.Register(v.Context(), v.by, in)
+	source, err := v.h.service.Sources.Register(v.r.Context(), v.by, in)
 	switch code := svc.ErrorCode(err); code {
 	case "":
 		v.redirect("sources/" + url.PathEscape(source.Name) + "?done=registered")
@@ -129,7 +129,7 @@ func (v *visit) changeSources() error {
 
 // source shows one source and what it offers.
 func (v *visit) source() error {
-	in := v.URL.Query()
+	in := v.r.URL.Query()
 	page := view{Done: sourcesDone[in.Get("done")]}
 	return v.showSource(http.StatusOK, page, v.params["name"], in)
 }
@@ -139,7 +139,7 @@ func (v *visit) showSource(status int, page view, name string, in url.Values) (e
 	if body.MayWrite, err = v.mayWriteSources(); err != nil {
 		return err
 	}
-	for source, err := range v.h.service.Sources.List(v.Context(), v.by) {
+	for source, err := range v.h.service.Sources.List(v.r.Context(), v.by) {
 		if err != nil {
 			return err
 		}
@@ -157,7 +157,7 @@ func (v *visit) showSource(status int, page view, name string, in url.Values) (e
 	}
 	body.Problem = last.problem(body.Source.SourceKey)
 	filter := svc.CatalogFilter{Text: in.Get("q")}
-	if offers, err := v.h.service.Sources.Browse(v.Context(), v.by, name, filter); err != nil {
+	if offers, err := v.h.service.Sources.Browse(v.r.Context(), v.by, name, filter); err != nil {
 		status, page.Alerts = httpapi.Status(err), append(page.Alerts, v.problems(err)...)
 	} else {
 		body.Offers = &offers
@@ -197,10 +197,10 @@ func (v *visit) changeSource() error {
 		if token := svc.Secret(strings.TrimSpace(v.form.Get("token"))); token != "" {
 			patch.AuthToken.Value = &token
 		}
-		_, err = v.h.service.Sources.Patch(v.Context(), v.by, name, patch)
+		_, err = v.h.service.Sources.Patch(v.r.Context(), v.by, name, patch)
 		done = "sources/" + url.PathEscape(name) + "?done=token"
 	case "remove":
-		err = v.h.service.Sources.Remove(v.Context(), v.by, name)
+		err = v.h.service.Sources.Remove(v.r.Context(), v.by, name)
 	default:
 		err = svc.Invalid("do", "must be token or remove")
 	}

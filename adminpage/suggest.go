@@ -14,7 +14,7 @@ const maxSuggested = 20
 func (v *visit) suggestedUsers(text string) (ids []string) {
 	for _, start := range slices.Compact([]string{text, ""}) {
 		query := svc.UserQuery{Text: start, RowQuery: svc.RowQuery{Limit: maxSuggested}}
-		for user, err := range v.h.service.Users.List(v.Context(), v.by, query) {
+		for user, err := range v.h.service.Users.List(v.r.Context(), v.by, query) {
 			if err != nil || len(ids) == maxSuggested {
 				break // suggestions only: the page has its own answer
 			}

@@ -49,7 +49,7 @@ var templatesDone = map[string]string{
 
 // templates lists the server's templates.
 func (v *visit) templates() error {
-	in := v.URL.Query()
+	in := v.r.URL.Query()
 	if name := in.Get("source"); name != "" { // where offers were shown once
 		v.redirect(with("sources/"+url.PathEscape(name), in, "source", ""))
 		return nil
@@ -80,7 +80,7 @@ func (v *visit) fillTemplates(body *templatesView, last *checked) error {
 	in := body.Asked
 	search, state := strings.ToLower(strings.TrimSpace(in.Get("search"))), in.Get("state")
 	query := svc.TemplateQuery{AfterName: in.Get("after_name"), AfterID: in.Get("after_id")}
-	for t, err := range v.h.service.Templates.List(v.Context(), v.by, query) {
+	for t, err := range v.h.service.Templates.List(v.r.Context(), v.by, query) {
 		if err != nil {
 			return err
 		}
@@ -199,17 +199,14 @@ func (v *visit) install(form url.Values) error {
 	if err := v.changes(); err != nil {
 		return err
 	}
-	in := svc.Install{
-		TemplateID: form.Get("template_id"), SourceName: form.Get("source"),
-		IdempotencyKey: form.Get("once"),
-	}
+	in := svc.Install{TemplateID: form.Get("template_id"), SourceName: form.Get("source")}
 	if alias := strings.TrimSpace(form.Get("alias_id")); alias != "" {
 		in.AliasID = &alias
 	}
-	if in.IdempotencyKey != "" { // one for each offer of the page
-		in.IdempotencyKey += "-" + form.Get("number")
+	if once := form.Get("once"); once != "" { // one for each offer of the page
+		in.IdempotencyKey = v.once(once + "-" + form.Get("number"))
 	}
-	installed, err := v.h.service.Templates.Install(v.Context(), v.by, in)
+	installed, err := v.h.service.Templates.Install(v.r.Context(), v.by, in)
 	if err == nil {
 		v.redirect("templates/" + url.PathEscape(installed.ID) + "?done=installed")
 		return nil

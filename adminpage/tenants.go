@@ -44,20 +44,20 @@ func (h *Handler) in(v *visit, signsIn bool, serve func() error) error {
 		return serve()
 	}
 	own := *h
-	own.tenant = h.prefix.TenantOf(v.Request, h.options.Tenant)
-	if !signsIn && !own.mayKnow(v.Request) {
+	own.tenant = h.prefix.TenantOf(v.r, h.options.Tenant)
+	if !signsIn && !own.mayKnow(v.r) {
 		return &svc.Error{Code: svc.CodeUnauthenticated}
 	}
-	arrived := v.Request
-	defer func() { v.Request = arrived }()
-	err := h.tenants.UseContext(v.Context(), own.tenant, func(
+	arrived := v.r
+	defer func() { v.r = arrived }()
+	err := h.tenants.UseContext(v.r.Context(), own.tenant, func(
 		ctx context.Context, service *svc.Service,
 	) error {
 		own.service = service
 		own.options.Logger = h.options.Logger.With("tenant", own.tenant)
 		v.h = &own
-		v.SetPathValue(routing.Tenant, own.tenant)
-		v.Request = v.WithContext(ctx)
+		v.r.SetPathValue(routing.Tenant, own.tenant)
+		v.r = v.r.WithContext(ctx)
 		v.answer(serve)
 		return nil
 	})

@@ -52,7 +52,7 @@ var routes = append([]route{
 
 // visit is a request of a caller who is signed in.
 type visit struct {
-	*http.Request
+	r      *http.Request
 	h      *Handler
 	w      http.ResponseWriter
 	began  time.Time
@@ -96,7 +96,7 @@ func (h *Handler) publicPath(r *http.Request) string {
 // anything else. Every path but those of the style and the script answers 401 to callers who are
 // not signed in.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	v := &visit{Request: r, h: h, w: w, began: time.Now()}
+	v := &visit{r: r, h: h, w: w, began: time.Now()}
 	setSecurity(w.Header())
 	v.answer(func() error { return h.serve(v) })
 }
@@ -123,14 +123,14 @@ func setSecurity(header http.Header) {
 }
 
 func (h *Handler) serve(v *visit) error {
-	path := h.prefix.Rest(v.Request)
-	if h.sendAsset(v.w, v.Request, path) {
+	path := h.prefix.Rest(v.r)
+	if h.sendAsset(v.w, v.r, path) {
 		return nil
 	}
-	if err := h.options.CrossOrigin.Check(v.Request); err != nil {
+	if err := h.options.CrossOrigin.Check(v.r); err != nil {
 		return &svc.Error{Code: svc.CodeForbidden, Message: "another site sent this request"}
 	}
-	if path == signInPath && v.Method == http.MethodPost {
+	if path == signInPath && v.r.Method == http.MethodPost {
 		if v.readForm(maxSignIn); v.wrong != nil {
 			return v.wrong
 		}
@@ -140,7 +140,7 @@ func (h *Handler) serve(v *visit) error {
 		}
 		return h.in(v, true, func() error { return v.inTime(v.signIn) })
 	}
-	if v.Method == http.MethodPost {
+	if v.r.Method == http.MethodPost {
 		if ok, err := h.receive(v, path); !ok {
 			return err
 		}
@@ -150,7 +150,7 @@ func (h *Handler) serve(v *visit) error {
 			return err
 		}
 		line := fairqueue.Flow{Owner: v.h.tenant, Kind: string(v.by.Kind), ID: v.by.ID}
-		defer v.h.queue.Wait(v.Context(), line)()
+		defer v.h.queue.Wait(v.r.Context(), line)()
 		v.answer(func() error { return v.inTime(func() error { return v.route(path) }) })
 		return nil
 	})
@@ -158,17 +158,17 @@ func (h *Handler) serve(v *visit) error {
 
 // inTime calls do with a request whose work ends in time for a page about it.
 func (v *visit) inTime(do func() error) error {
-	ctx, cancel := inbound.InTime(v.Context(), v.began)
+	ctx, cancel := inbound.InTime(v.r.Context(), v.began)
 	defer cancel()
-	whole := v.Request
-	defer func() { v.Request = whole }()
-	v.Request = whole.WithContext(ctx)
+	whole := v.r
+	defer func() { v.r = whole }()
+	v.r = whole.WithContext(ctx)
 	return do()
 }
 
 // find returns the route of a path, and the parameters in it.
 func (v *visit) find(path string) (found route, params map[string]string, err error) {
-	at, params, allow := v.h.paths.Match(v.Method, path)
+	at, params, allow := v.h.paths.Match(v.r.Method, path)
 	if at >= 0 {
 		return v.h.routes[at], params, nil
 	}
@@ -217,7 +217,7 @@ func (v *visit) findCaller() (err error) {
 			return err
 		}
 	}
-	in, found := v.h.session(v.Request)
+	in, found := v.h.session(v.r)
 	if !found {
 		return &svc.Error{Code: svc.CodeUnauthenticated}
 	}
@@ -230,7 +230,7 @@ func (v *visit) findCaller() (err error) {
 func (v *visit) byBearer() (err error) {
 	bearer := ""
 	if v.h.options.Bearer != nil {
-		bearer = v.h.options.Bearer(v.Request)
+		bearer = v.h.options.Bearer(v.r)
 	}
 	if bearer == "" {
 		return svc.ErrUnauthenticated
@@ -244,18 +244,18 @@ func (v *visit) byPrincipal() (err error) {
 	if v.h.options.Principal == nil {
 		return svc.ErrUnauthenticated
 	}
-	v.by, err = v.h.options.Principal(v.Request)
+	v.by, err = v.h.options.Principal(v.r)
 	if errors.Is(err, svc.ErrUnauthenticated) {
 		return err
 	} else if err != nil {
-		return inbound.BadSession(v.Request, err)
+		return inbound.BadSession(v.r, err)
 	}
-	return v.h.service.Accept(v.Context(), v.by)
+	return v.h.service.Accept(v.r.Context(), v.by)
 }
 
 // admit authenticates a bearer, and counts the request by the rate of its key.
 func (v *visit) admit(bearer string) (svc.Principal, error) {
-	by, err := v.h.service.Authenticate(v.Context(), bearer)
+	by, err := v.h.service.Authenticate(v.r.Context(), bearer)
 	limit := by.Rate()
 	if err != nil || limit == (svc.Rate{}) || v.counted {
 		return by, err
@@ -273,7 +273,7 @@ func (v *visit) admit(bearer string) (svc.Principal, error) {
 // may reports whether the caller has a control-plane right. It decides what a page offers: the
 // Service authorizes each call for itself.
 func (v *visit) may(action string) (bool, error) {
-	d, err := v.h.service.Decide(v.Context(), v.by, action, "*", svc.Context{})
+	d, err := v.h.service.Decide(v.r.Context(), v.by, action, "*", svc.Context{})
 	return d.Allowed(), err
 }
 
@@ -320,7 +320,7 @@ func (v *visit) first() error {
 // redirect leads to an address below the prefix, by GET. The answer has a relative address, which
 // holds behind every proxy.
 func (v *visit) redirect(address string) {
-	location := v.h.root(v.Request) + address
+	location := v.h.root(v.r) + address
 	if path, _, _ := strings.Cut(location, "?"); path == "" {
 		location = "./" + location
 	}
@@ -344,30 +344,39 @@ func (v *visit) fail(err error) {
 	}
 	status := httpapi.Status(err)
 	if status == http.StatusTooManyRequests { // which come in floods
-		defer v.h.queue.Wait(v.Context(), fairqueue.Flow{})()
+		defer v.h.queue.Wait(v.r.Context(), fairqueue.Flow{})()
 	}
 	title := cmp.Or(v.page, http.StatusText(status))
 	v.render(status, view{Template: "failed", Title: title, Alerts: v.problems(err)})
 }
 
+// once returns the idempotency key of a form that must not count twice; "" over a store that keeps
+// no answers.
+func (v *visit) once(key string) string {
+	if !v.h.service.KeepsAnswers() {
+		return ""
+	}
+	return key
+}
+
 // report logs an error that is not the caller's.
 func (v *visit) report(status int, err error) {
-	if status < http.StatusInternalServerError || v.Context().Err() != nil {
+	if status < http.StatusInternalServerError || v.r.Context().Err() != nil {
 		return
 	}
 	level := slog.LevelError
 	if errors.Is(err, svc.ErrBadEntry) { // the publisher's fault, of one template
 		level = slog.LevelWarn
 	}
-	v.h.options.Logger.LogAttrs(v.Context(), level, "svc: admin page failed",
-		slog.String("method", v.Method), slog.String("page", v.page), slog.Int("status", status),
+	v.h.options.Logger.LogAttrs(v.r.Context(), level, "svc: admin page failed",
+		slog.String("method", v.r.Method), slog.String("page", v.page), slog.Int("status", status),
 		slog.String("request_id", v.hide(v.requestID())),
 		slog.String("error", v.hide(err.Error())))
 }
 
 // hide masks the credentials of the request in a text: a panic of the host may hold them.
 func (v *visit) hide(s string) string {
-	return inbound.Hide(v.Request, s, v.in.bearer, v.bearer())
+	return inbound.Hide(v.r, s, v.in.bearer, v.bearer())
 }
 
 // recover answers with 500 after a panic.

@@ -32,7 +32,7 @@ type reachCell struct{ Word, Address string }
 
 // whoCan lists the principals that may do one of some actions on a bank.
 func (v *visit) whoCan() error {
-	in := v.URL.Query()
+	in := v.r.URL.Query()
 	body := whoCanView{Asked: in}
 	page := view{Template: "who-can", Title: "Who can"}
 	status := http.StatusOK
@@ -66,7 +66,7 @@ func (v *visit) fillWhoCan(body *whoCanView) error {
 	reaches := make([]svc.WhoCanAnswer, len(body.Columns))
 	for i, column := range body.Columns {
 		var err error
-		reaches[i], err = v.h.service.Policies.WhoCan(v.Context(), v.by, column, bank)
+		reaches[i], err = v.h.service.Policies.WhoCan(v.r.Context(), v.by, column, bank)
 		if err != nil {
 			return err
 		}

@@ -106,19 +106,19 @@ type whyView struct {
 
 // why answers a question, or shows only the form.
 func (v *visit) why() error {
-	q, choice := askedIn(v.URL.Query())
+	q, choice := askedIn(v.r.URL.Query())
 	if choice {
 		v.redirect(q.Address())
 		return nil
 	}
-	return v.showWhy(http.StatusOK, whyView{Asked: q, Begun: !v.URL.Query().Has("bank")}, nil)
+	return v.showWhy(http.StatusOK, whyView{Asked: q, Begun: !v.r.URL.Query().Has("bank")}, nil)
 }
 
 // showWhy answers the question of a page and shows the page. wrong is why a change could not be
 // tried.
 func (v *visit) showWhy(status int, body whyView, wrong error) error {
 	page := view{Template: "why", Title: "Why"}
-	switch v.URL.Query().Get("done") {
+	switch v.r.URL.Query().Get("done") {
 	case "kept":
 		page.Done = "The question is kept."
 	case "forgotten":
@@ -165,7 +165,7 @@ func (v *visit) resolve(q asked) (svc.Resolution, error) {
 	if q.Who == "" { // the Service would name its own parameters
 		return svc.Resolution{}, svc.Invalid("user_id", "is required")
 	}
-	return v.h.service.Policies.Resolve(v.Context(), v.by, q.question())
+	return v.h.service.Policies.Resolve(v.r.Context(), v.by, q.question())
 }
 
 // tryChange answers the question as it is, and as it would be with a bundle.
@@ -181,14 +181,14 @@ func (v *visit) tryChange() error {
 	bundle, err := svc.ParseBundleWithin([]byte(body.Bundle), httpapi.MaxBundleRows)
 	if err == nil && q.Kind != "" {
 		var r svc.Resolution
-		r, err = v.h.service.Policies.Simulate(v.Context(), v.by, bundle, q.question())
+		r, err = v.h.service.Policies.Simulate(v.r.Context(), v.by, bundle, q.question())
 		if err == nil {
 			body.Changed = explain(r, q)
 		}
 	}
 	if err == nil {
 		var diff svc.AccessDiff
-		diff, err = v.h.service.Access.Preview(v.Context(), v.by, bundle, svc.BundleWrite{})
+		diff, err = v.h.service.Access.Preview(v.r.Context(), v.by, bundle, svc.BundleWrite{})
 		body.Gains = previewOf(diff)
 	}
 	return v.showWhy(http.StatusOK, body, err)
