@@ -128,7 +128,7 @@ func (s *keyIssuer) authorizeKeys(
 }
 
 // authorizeIssue refuses callers who may not issue, and so may not prolong, keys of a holder. It
-// also refuses a holder that the host does not know. It asks the host last: a caller without rights
+// also refuses a holder whom, or whose owner, the host does not know. It asks the host last: a caller without rights
 // must not learn which users exist.
 func (s *keyIssuer) authorizeIssue(
 	ctx context.Context, by Principal, holder Identity,
@@ -145,8 +145,9 @@ func (s *keyIssuer) authorizeIssue(
 			return b, err
 		}
 	}
-	if holder.Kind == KindUser {
-		b.row, err = s.checkUser(ctx, by, holder.ID, b.row)
+	b.row, err = s.checkUser(ctx, by, b.user, b.row)
+	if b.holder.Kind == KindServiceAccount && ErrorCode(err) == CodeNotFound {
+		err = forbidden("the host application does not know the owner of the service account")
 	}
 	return b, err
 }
@@ -213,7 +214,7 @@ func (s *keyIssuer) authorizeChange(
 func (s *keyIssuer) checkAccount(
 	ctx context.Context, by Principal, holder Identity, b *basis,
 ) error {
-	if b.holder.Kind != KindServiceAccount {
+	if b.user = b.holder.ID; b.holder.Kind != KindServiceAccount {
 		return nil
 	}
 	b.row = true
@@ -227,6 +228,9 @@ func (s *keyIssuer) checkAccount(
 	snapshot, err := s.store.Access(ctx, AccessQuery{Identity: b.holder})
 	if err != nil {
 		return fault("read service account", err)
+	}
+	if account := snapshot.ServiceAccount; account != nil {
+		b.user = account.OwnerUserID
 	}
 	return b.checkHolder(by, snapshot)
 }

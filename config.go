@@ -49,13 +49,13 @@ type Config struct {
 
 // UserConfig says which users there are.
 type UserConfig struct {
-	// Known reports whether the host has a user with that id. An unknown user gets no keys. The
-	// Service calls it concurrently, without a transaction, before it issues, imports, rotates or
-	// enables a key and before it changes the key's end, unless the caller is [Host].
-	// [Service.Authenticate] and [Service.Accept] call it with RequireKnown only: else, after a
-	// user has left, call [Service.ForgetUser] and end the user's sessions. An error fails the
-	// method with CodeInternal, or with CodeUnavailable when it wraps [ErrUnavailable]. Nil: every
-	// id belongs to a user, unless AreRows is set.
+	// Known reports whether the host has a user with that id. An unknown user and its service
+	// accounts get no keys. The Service calls it concurrently, without a transaction, before it
+	// issues, imports, rotates or enables a key and before it changes the key's end, unless the
+	// caller is [Host]. [Service.Authenticate] and [Service.Accept] call it with RequireKnown only:
+	// else, after a user has left, call [Service.ForgetUser] and end the user's sessions. An error
+	// fails the method with CodeInternal, or with CodeUnavailable when it wraps [ErrUnavailable].
+	// Nil: every id belongs to a user, unless AreRows is set.
 	Known func(ctx context.Context, id string) (bool, error)
 	// AreRows says that each user has a row here ([Bundle.Users]), and that an id without one is of
 	// nobody. It replaces Known for a host that keeps no users elsewhere, and costs no call. Set

@@ -61,6 +61,7 @@ type basis struct {
 	row   bool // the owner of the area, or the holder, has a row
 
 	holder  Identity // whose keys change; zero: none change
+	user    string   // the holder, or the owner of the holder, whom the host must know
 	within  bool     // the caller has every control-plane right of the holder
 	covers  bool     // it has the holder's other rights as well, or iam:banks:grant
 	scoping string   // the policy that narrows the new key; "": none
