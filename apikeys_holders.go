@@ -201,9 +201,9 @@ func (s *keyIssuer) authorizeChange(
 	case holder == Me:
 		return basis{holder: by.Identity()}, authorizeMe(by)
 	case by.Kind == KindServiceAccount:
-		return b, forbidden("a service account cannot issue keys")
+		return b, forbidden("a service account cannot issue or change keys")
 	case by.ScopingPolicyID != "":
-		return b, forbidden("a narrowed key cannot issue keys")
+		return b, forbidden("a narrowed key cannot issue or change keys")
 	}
 	return s.authorizeKeys(ctx, by, holder, true)
 }

@@ -209,7 +209,7 @@ func (s *committer) committed(ctx context.Context, answer *StoredAnswer) bool {
 func (s *committer) run(
 	ctx context.Context, c change, write func(ctx context.Context, tx Store) error,
 ) error {
-	if s.keep || c.lock != nil || c.answer != nil || c.rechecked() {
+	if s.keep || c.forget != "" || c.lock != nil || c.answer != nil || c.rechecked() {
 		return s.store.Atomically(ctx, write)
 	}
 	return write(ctx, s.store)
@@ -285,26 +285,25 @@ func (s *committer) write(ctx context.Context, tx Store, c change) ([]Event, err
 		}
 	}
 	events, err := c.write(ctx, tx)
-	if err != nil || len(events) == 0 || !s.keep && s.onEvent == nil {
-		return events, err // nothing reads the ids of these events
-	}
-	if s.sign(c.by, events); s.keep {
-		err = s.queue(ctx, tx, c, events)
+	if err == nil && len(events) > 0 {
+		err = fault("keep events", s.keepEvents(ctx, tx, c, s.sign(c.by, events)))
 	}
 	return events, err
 }
 
-// queue keeps events for the sequencer, and erases what records have of a user who is forgotten.
-func (s *committer) queue(ctx context.Context, tx Store, c change, events []Event) error {
-	audit := rolesOf(tx).audit
-	if audit == nil {
+// keepEvents keeps events for the sequencer, and erases what all records have of a forgotten user.
+func (s *committer) keepEvents(ctx context.Context, tx Store, c change, events []Event) error {
+	audit, err := rolesOf(tx).audit, error(nil)
+	switch {
+	case s.keep && audit == nil:
 		return lacks(auditRole)
+	case s.keep:
+		err = audit.QueueAudit(ctx, events, AuditRecord.followedBy)
 	}
-	err := audit.QueueAudit(ctx, events, AuditRecord.followedBy)
-	if err == nil && c.forget != "" {
+	if err == nil && audit != nil && c.forget != "" {
 		err = s.forgets(ctx, audit, c.forget, events)
 	}
-	return fault("keep events", err)
+	return err
 }
 
 // sign gives events their ids, their tenant, and by as their actor. It runs in the transaction:

@@ -199,6 +199,15 @@ type Memory struct {
 	Access int
 }
 
+// receiver returns what gets the events; nil: nobody needs them. With NoDelivery alone, other
+// processes do.
+func (c EventConfig) receiver() func(context.Context, Event) {
+	if c.OnEvent == nil && c.NoDelivery {
+		return func(context.Context, Event) {}
+	}
+	return c.OnEvent
+}
+
 // clone returns a copy that shares no slice with c.
 func (c Config) clone() Config {
 	k, s := &c.Keys, &c.Sources

@@ -244,7 +244,12 @@ func TestNoDelivery(t *testing.T) {
 		time.Sleep(time.Minute)
 		is.Equal(len(program.actions()), 1)
 		is.Equal(len(command.actions()), 0)
-		is.NoErr(program.Close())
-		is.NoErr(command.Close())
+		silent := newHost(t, func(c *svc.Config) { c.Store, c.Events = command.store, svc.EventConfig{NoDelivery: true} })
+		is.NoErr(command.store.Atomically(t.Context(), func(ctx context.Context, tx svc.Store) error {
+			return errorOf(silent.WithTx(tx).Keys.Issue(ctx, svc.Host, bob.Identity(), svc.NewAPIKey{}))
+		}))
+		time.Sleep(time.Minute)
+		is.Equal(len(program.actions()), 1)
+		is.NoErr(errors.Join(silent.Close(), program.Close(), command.Close()))
 	})
 }

@@ -69,6 +69,7 @@ var (
 		"without a key of sources":      {func(c *svc.Config) { c.Sources.SealingKey = nil }, nil},
 		"with a key of sources":         {func(c *svc.Config) { c.Sources.SealingKey = keyA }, nil},
 		"records":                       {func(c *svc.Config) { keeping(c); importing(c) }, nil},
+		"no records":                    {func(c *svc.Config) { c.Events.Keep = false }, nil},
 		"prefixes":                      prefixed(nil, nil), "prefixes swapped": prefixed([]string{"svcs_"}, []string{"svcu_"}),
 		"prefixes with earlier ones":     prefixed([]string{"older_", "svcu_"}, []string{"svcs_"}),
 		"bank maker":                     {func(c *svc.Config) { c.Templates.Banks = bankMaker{} }, nil},

@@ -397,7 +397,7 @@ func (f feed) AwaitChange(ctx context.Context, since int64) error {
 func assemble(config Config, b *base, of shared) *Service {
 	g, c := &authorizer{b, of.compiler}, &contentChecker{config.Templates.ValidateManifest}
 	j := &committer{
-		base: b, keep: config.Events.Keep, onEvent: config.Events.OnEvent,
+		base: b, keep: config.Events.Keep, onEvent: config.Events.receiver(),
 		answerKeys: of.keys.AnswerKeys(), chains: of.chains, forgets: forgetUser,
 	}
 	up := &upstreams{b, j, c, config.Sources.Marketplace, of.sealer, of.failing}

@@ -86,11 +86,18 @@ type tab struct {
 	Current       bool
 }
 
-func tabs(current *accessKind) (all []tab) {
+// tabs returns the lists that the caller may see.
+func (v *visit) tabs(current *accessKind) (all []tab, err error) {
 	for _, k := range accessKinds {
-		all = append(all, tab{k.tab, "access/" + k.path, k == current})
+		may, err := v.may(k.read)
+		if err != nil {
+			return nil, err
+		}
+		if may {
+			all = append(all, tab{k.tab, "access/" + k.path, k == current})
+		}
 	}
-	return all
+	return all, nil
 }
 
 // access leads to the first list.
@@ -105,8 +112,12 @@ func accessList(k *accessKind) func(*visit) error {
 		if err := v.need(k.read); err != nil {
 			return err
 		}
+		tabs, err := v.tabs(k)
+		if err != nil {
+			return err
+		}
 		in := v.r.URL.Query()
-		body := accessListView{Asked: in, Kind: k.path, Tabs: tabs(k)}
+		body := accessListView{Asked: in, Kind: k.path, Tabs: tabs}
 		if k.states {
 			states := []choice{
 				{Name: "All"},

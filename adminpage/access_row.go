@@ -81,8 +81,12 @@ func (v *visit) showAccess(k *accessKind, status int, page view, draft *draftVie
 	if err := v.need(k.read); err != nil {
 		return err
 	}
+	tabs, err := v.tabs(k)
+	if err != nil {
+		return err
+	}
 	id := v.params["id"]
-	body := accessView{Kind: k.path, ID: id, Tabs: tabs(k), Draft: draft}
+	body := accessView{Kind: k.path, ID: id, Tabs: tabs, Draft: draft}
 	if do := v.form.Get("do"); do == "join" || do == "add" || do == "attach" {
 		body.Form = v.form
 	}

@@ -114,9 +114,14 @@ func newHandler(options Options) *Handler {
 		options.CrossOrigin = http.NewCrossOriginProtection()
 	}
 	var keys [][]byte
-	if options.SessionKey != nil || options.OldSessionKeys != nil {
+	switch {
+	case options.SessionLifetime < 0:
+		panic("adminpage: SessionLifetime must not be negative")
+	case len(options.OldSessionKeys) > 0 && options.SessionKey == nil:
+		panic("adminpage: OldSessionKeys needs SessionKey")
+	case options.SessionKey != nil:
 		keys = append([][]byte{options.SessionKey}, options.OldSessionKeys...)
-	} else {
+	default:
 		options.Logger.Warn("svc: admin page has no SessionKey: each sign-in ends with this" +
 			" process, and no other process accepts it")
 	}

@@ -88,7 +88,7 @@ const (
 // check asks all sources in the background, and keeps the result for the lists. It waits a moment
 // for it. Of two concurrent checks, the second waits for nothing.
 func (v *visit) check() error {
-	if err := v.need(action.TemplateList); err != nil {
+	if err := v.need(action.TemplateAdmin); err != nil {
 		return err
 	}
 	tenant := v.h.service.Tenant().Number

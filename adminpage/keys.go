@@ -61,8 +61,9 @@ func (v *visit) keyRights() (r keyRights, err error) {
 // hasOwnKeys reports whether the caller has its own keys: it is a user, and not narrowed.
 func (v *visit) hasOwnKeys() bool { return v.by.Kind == svc.KindUser && v.by.ScopingPolicyID == "" }
 
-// MayIssue reports whether the page has a form to issue keys.
-func (r keyRights) MayIssue() bool { return !r.page.h.options.ReadOnly && (r.Own || r.Writes) }
+// MayIssue reports whether the page has a form to issue keys: service accounts and narrowed callers
+// issue none.
+func (r keyRights) MayIssue() bool { return !r.page.h.options.ReadOnly && r.Own }
 
 // MayIssueAccount reports whether the form also serves service accounts.
 func (r keyRights) MayIssueAccount() bool { return r.Writes && r.Account }
@@ -111,9 +112,14 @@ func (v *visit) showKeys(status int, page view, body keysView) (err error) {
 	if body.keyRights, err = v.keyRights(); err != nil {
 		return err
 	}
-	if err := v.fillKeys(&body); svc.ErrorCode(err) == svc.CodeInvalid && page.Alerts == nil {
+	err = v.fillKeys(&body)
+	switch {
+	case err == nil || svc.ErrorCode(err) == svc.CodeForbidden && body.New != nil:
+	case body.New != nil: // a new key is shown, whatever becomes of the list
+		page.Alerts = v.problems(err)
+	case svc.ErrorCode(err) == svc.CodeInvalid && page.Alerts == nil:
 		status, page.Alerts = http.StatusBadRequest, v.problems(err)
-	} else if err != nil {
+	default:
 		return err
 	}
 	if err := v.confirm(&body); err != nil {

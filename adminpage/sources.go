@@ -88,7 +88,7 @@ func (v *visit) showSources(status int, page view, body sourcesView) (err error)
 }
 
 func (v *visit) mayWriteSources() (bool, error) {
-	may, err := v.may(action.TemplateSource)
+	may, err := v.may(action.TemplateAdmin)
 	return may && !v.h.options.ReadOnly, err
 }
 

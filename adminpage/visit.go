@@ -388,5 +388,6 @@ func (v *visit) recover() {
 	if cause == http.ErrAbortHandler {
 		panic(cause)
 	}
+	v.by = svc.Principal{} // without a navigation: what it asks may be what panics
 	v.fail(fmt.Errorf("panic: %v\n%s", cause, debug.Stack()))
 }

@@ -20,6 +20,10 @@ const readOnlyTransaction = "25006"
 // and taken keys. It returns nil for every other error, such as a wrong password: an operator must
 // fix those.
 func classify(err error) error {
+	if _, connecting := errors.AsType[*pgconn.ConnectError](err); connecting &&
+		hasState(err, "55000") { // the database accepts no connections at present
+		return svc.ErrUnavailable
+	}
 	if fault, ok := errors.AsType[interface {
 		error
 		SQLState() string
