@@ -264,7 +264,7 @@ func (s *Policies) Delete(ctx context.Context, by Principal, id string, ifMatch 
 	return deleteRow(ctx, s.accessWriter, &policyRows, by, id, ifMatch,
 		AccessNames{UsesOf: []string{id}},
 		func(ctx context.Context, tx Store, current Bundle, d *writePlan) error {
-			keys, err := countNarrowed(ctx, tx, id)
+			keys, err := countNarrowed(ctx, tx, id, AccessNames{})
 			n := current.size() - len(current.Policies) + keys
 			if was := policyRows.find(current, id); was.Builtin() {
 				d.refused, d.remove = cmp.Or(d.refused, error(builtinPolicy())), AccessNames{}

@@ -103,7 +103,7 @@ func (s *Access) Write(
 				return d, err
 			}
 			for _, id := range d.remove.Policies {
-				n, err := countNarrowed(ctx, tx, id)
+				n, err := countNarrowed(ctx, tx, id, d.remove)
 				if err != nil {
 					return d, err
 				}
@@ -469,14 +469,19 @@ func (s *accessWriter) eventsOf(a *bundleDiff, w AccessWrite) []Event {
 	return events
 }
 
-// countNarrowed counts the keys that a policy narrows and that are not revoked.
-func countNarrowed(ctx context.Context, tx Store, id string) (n int, err error) {
-	for _, err = range keysNarrowedBy(ctx, tx, id) {
-		if err == nil {
+// countNarrowed counts the keys that a policy narrows and that are not revoked, without those of
+// holders that are removed with the policy.
+func countNarrowed(ctx context.Context, tx Store, id string, gone AccessNames) (n int, err error) {
+	leave := map[Kind][]string{KindUser: gone.Users, KindServiceAccount: gone.ServiceAccounts}
+	for key, err := range keysNarrowedBy(ctx, tx, id) {
+		if err != nil {
+			return n, err
+		}
+		if !slices.Contains(leave[key.Holder.Kind], key.Holder.ID) {
 			n++
 		}
 	}
-	return n, err
+	return n, nil
 }
 
 // keysNarrowedBy yields the keys that a policy narrows and that are not revoked.

@@ -77,9 +77,9 @@ type TenantsConfig struct {
 	Store  TenantStore
 	Config Config // of each tenant's Service, without a Store; log records name the tenant
 	// Each changes the Config of one tenant before its Service is made: its Authenticator, for
-	// example. Its error keeps the tenant closed. It must not set OnEvent: that of Config gets the
-	// events of all tenants, which name theirs. It must be safe for concurrent use. Nil: all
-	// tenants have the same Config.
+	// example. Its error keeps the tenant closed. It must not set OnEvent (that of Config gets the
+	// events of all tenants, which name theirs) or Store. OpenAPI documents have the Parameters of
+	// Config alone. It must be safe for concurrent use. Nil: all tenants have the same Config.
 	Each     func(tenant Tenant, config *Config) error
 	IdleTime time.Duration // how long an unused tenant stays open; 0: 30 seconds; not negative
 	MaxOpen  int           // how many tenants not in use stay open; 0: 1,000; not negative
@@ -96,10 +96,10 @@ func (c *TenantsConfig) of(tenant Tenant, log *slog.Logger) (Config, error) {
 	if c.Each == nil {
 		return config, nil
 	}
-	config.Events.OnEvent = nil
+	config.Events.OnEvent, config.Store = nil, nil
 	err := background.Call(func() error { return c.Each(tenant, &config) })
-	if config.Events.OnEvent != nil {
-		err = cmp.Or(err, errors.New("svc: TenantsConfig.Each must not set OnEvent"))
+	if config.Events.OnEvent != nil || config.Store != nil {
+		err = cmp.Or(err, errors.New("svc: TenantsConfig.Each must not set OnEvent or Store"))
 	}
 	config.Events.OnEvent = c.Config.Events.OnEvent
 	return config, err

@@ -238,6 +238,8 @@ func TestEachTenant(t *testing.T) {
 		switch tenant.Name {
 		case "b":
 			c.Events.OnEvent = func(context.Context, svc.Event) {}
+		case "stores":
+			c.Store = memstore.New()
 		case "ends":
 			runtime.Goexit()
 		}
@@ -246,10 +248,10 @@ func TestEachTenant(t *testing.T) {
 		})
 		return nil
 	}})
-	makeTenants(t, in, "a", "b", "ends")
+	makeTenants(t, in, "a", "b", "stores", "ends")
 	is.Equal(must(bearerIn(t.Context(), in, "a", "x")).ID, "of a")
 	for name, want := range map[string]string{
-		"b": "Each must not set OnEvent", "ends": "a call has ended its goroutine",
+		"b": "Each must not set OnEvent or Store", "stores": "Each must not set OnEvent or Store", "ends": "a call has ended its goroutine",
 	} {
 		_, err := bearerIn(t.Context(), in, name, "x")
 		is.Equal(svc.ErrorCode(err), svc.CodeUnavailable)

@@ -164,6 +164,9 @@ func (h *Handler) revokeKey(w http.ResponseWriter, r *request) error {
 }
 
 func (h *Handler) revokeKeys(w http.ResponseWriter, r *request) error {
+	if r.ContentLength != 0 { // one key, perhaps, that the path should name
+		return svc.Invalid("", "the request must have no body: it revokes all keys of the holder")
+	}
 	_, err := h.service.Keys.RevokeAll(r.Context(), r.by, r.holder())
 	return sendNothing(w, err)
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/extsvc/svc"
@@ -15,6 +16,15 @@ func challenge(sent bool) error {
 	}
 	const message = "a valid bearer token is required"
 	return refuse(svc.CodeUnauthenticated, message, "WWW-Authenticate", header)
+}
+
+// challenged returns an error of the Service as the interface answers it: 401 has a challenge.
+func challenged(err error, sent func() bool) error {
+	_, own := errors.AsType[*withHeader](err)
+	if !own && svc.ErrorCode(err) == svc.CodeUnauthenticated {
+		return challenge(sent())
+	}
+	return err
 }
 
 // admit returns the caller of a request, or an error. It applies the rate of the caller's key, and

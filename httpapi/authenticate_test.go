@@ -56,6 +56,17 @@ func TestBearerComesFirst(t *testing.T) {
 			}
 		}
 	}
+	// Also one that comes after the admission: the key is revoked while a source is asked.
+	late := s.as(s.key("admin"))
+	s.market.offer("t", "T", `{"version":"1"}`)
+	late.send("POST", "/admin/template-sources", `{"url":"https://a.example/x","alias":"a"}`).is(201)
+	s.market.before = func(method string) {
+		if method == "Template" {
+			must(s.service.Keys.RevokeAll(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "admin"}))
+		}
+	}
+	a := late.send("POST", "/admin/templates/t/install", `{"source_name":"a"}`).is(401)
+	expect.Equal(t, "late", a.header.Get("WWW-Authenticate"), badToken)
 	expect.Equal(t, "HEAD", s.as("").send("HEAD", "/admin/templates", "").is(401).header.Get("WWW-Authenticate"), noToken)
 	s.as(good).get("/me/api-keys").is(200)
 }

@@ -63,6 +63,7 @@ const retryAfter = "1"
 // fail answers with a problem; no other function does. If the answer has begun, fail cuts it off,
 // so that the client cannot take a part for the whole.
 func (h *Handler) fail(a *answer, r *http.Request, err error) {
+	err = challenged(err, func() bool { return h.hasCredential(r) })
 	problem := h.problemOf(err)
 	a.code = svc.Code(problem.Code)
 	h.identify(a, r)
@@ -90,10 +91,7 @@ func (h *Handler) fail(a *answer, r *http.Request, err error) {
 // Text that looks like an API key is masked. Call it before anything of the answer is written. It
 // logs nothing.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
-	_, own := errors.AsType[*withHeader](err)
-	if !own && svc.ErrorCode(err) == svc.CodeUnauthenticated {
-		err = challenge(hasAuthorization(r))
-	}
+	err = challenged(err, func() bool { return hasAuthorization(r) })
 	var h Handler // it masks what looks like a key of any service
 	writeProblem(w, h.problemOf(err), err)
 }
