@@ -2,6 +2,7 @@ package adminpage_test
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"html"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -360,6 +362,19 @@ func assets(page string) (all []string) {
 }
 
 func (a answer) title() string { return titleTag.FindStringSubmatch(a.body)[1] }
+
+// A panic of the host that the navigation would meet again gets its page.
+func TestPanicOfOnDecision(t *testing.T) {
+	var panics atomic.Bool
+	config := svc.Config{Store: memstore.New(), Events: svc.EventConfig{OnDecision: func(context.Context, svc.DecisionEvent) {
+		if panics.Load() {
+			panic("of the host")
+		}
+	}}}
+	s := newSiteOf(t, config, office()).signIn()
+	panics.Store(true)
+	s.get("keys").is(t, 500, "Something failed.")
+}
 
 // Every time is one for machines as well: the script adds the local time.
 func TestTimes(t *testing.T) {

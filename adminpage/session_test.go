@@ -130,13 +130,15 @@ func TestSessionKeys(t *testing.T) {
 			a.signIn()
 		}
 	}
-	for _, bad := range []func(*adminpage.Options){with(first[:31]), with(nil, first), with(first, nil), with(first, first)} {
+	adminpage.New(a.service, adminpage.Options{OldSessionKeys: [][]byte{}}) // there are none
+	endless := func(o *adminpage.Options) { o.SessionLifetime = -1 }
+	for _, bad := range []func(*adminpage.Options){with(first[:31]), with(nil, first), with(first, nil), with(first, first), endless} {
 		options := adminpage.Options{}
 		bad(&options)
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("New accepts the keys %q", append(options.OldSessionKeys, options.SessionKey))
+					t.Errorf("New accepts a lifetime of %v, or the keys %q", options.SessionLifetime, append(options.OldSessionKeys, options.SessionKey))
 				}
 			}()
 			adminpage.New(a.service, options)

@@ -93,7 +93,7 @@ func (s *stage) refuseBundles() {
 	s.send("admin", "POST", path, `{"users": [{"id": "new"}]}`).is(409)
 	c.store.faults.Store(&faults{})
 	s.send("admin", "POST", "/users/alice/api-keys", `{"scoping_policy_id": "reads"}`).is(201)
-	s.send("admin", "POST", path+"?prune=1", `{}`).is(409)
+	s.send("admin", "POST", path+"?prune=1", `{"users": [{"id": "alice"}]}`).is(409)
 	s.send("admin", "POST", path, `{"users": [{"id": "alice"}],
 	  "attachments": [{"policy_id": "iam:admin", "principal_type": "user", "principal_id": "alice"}]}`).is(204)
 	s.send("admin", "POST", path, `{"users": [{"id": "alice", "is_active": false}]}`).is(409)

@@ -128,7 +128,7 @@ func greet(w io.Writer, c config, base string, s start) error {
 		fmt.Fprintf(&b, "\nKEY=%s\n", string(s.first.Key))
 	}
 	if s.first.Key != "" && !socket {
-		for _, t := range tryouts(base, s.demo) {
+		for _, t := range tryouts(base, s.demo, c.Events.Keep) {
 			fmt.Fprintf(&b, "\n# %s\n%s\n", t.about, t.curl(base+c.HTTP.Prefix))
 		}
 	}
@@ -137,12 +137,16 @@ func greet(w io.Writer, c config, base string, s start) error {
 	return err
 }
 
-func tryouts(base string, demo bool) []try {
+func tryouts(base string, demo, keeps bool) []try {
 	ask, user := whatMayI, administrator
 	if demo {
 		ask, user = whoMay, "alice"
 	}
-	return slices.Concat(ask, tryTemplates(base), tryKeys(user), tryEvents)
+	all := slices.Concat(ask, tryTemplates(base), tryKeys(user))
+	if keeps {
+		all = append(all, tryEvents...)
+	}
+	return all
 }
 
 func newKeyTitle(c config, s start) string {

@@ -98,6 +98,22 @@ func TestUnknownDatabase(t *testing.T) {
 	is.True(!errors.Is(err, svc.ErrUnavailable)) // somebody has to make it
 }
 
+// A database that accepts no connections for a while does so in maintenance.
+func TestDatabaseThatAcceptsNobody(t *testing.T) {
+	is := parallel(t)
+	own := pgtest.Database(t)
+	store := must(postgres.Open(t.Context(), own, postgres.Options{}))
+	t.Cleanup(func() { is.NoErr(store.Close()) })
+	name, admin := strings.TrimPrefix(must(url.Parse(own)).Path, "/"), pgtest.Open(t, pgtest.Server(t))
+	must(admin.Exec("ALTER DATABASE " + name + " ALLOW_CONNECTIONS false"))
+	must(admin.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name))
+	for range 3 {
+		_, err := sqltest.ReadUser(t.Context(), store, "alice")
+		is.True(errors.Is(err, svc.ErrUnavailable))
+	}
+	must(admin.Exec("ALTER DATABASE " + name + " ALLOW_CONNECTIONS true"))
+}
+
 func says(t *testing.T, err error, something string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), something) {
