@@ -128,8 +128,8 @@ func (s *keyIssuer) authorizeKeys(
 }
 
 // authorizeIssue refuses callers who may not issue, and so may not prolong, keys of a holder. It
-// also refuses a holder whom, or whose owner, the host does not know. It asks the host last: a caller without rights
-// must not learn which users exist.
+// also refuses a holder whom, or whose owner, the host does not know. It asks the host last: a
+// caller without rights must not learn which users exist.
 func (s *keyIssuer) authorizeIssue(
 	ctx context.Context, by Principal, holder Identity,
 ) (b basis, err error) {

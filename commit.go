@@ -285,10 +285,10 @@ func (s *committer) write(ctx context.Context, tx Store, c change) ([]Event, err
 		}
 	}
 	events, err := c.write(ctx, tx)
-	if err == nil && len(events) > 0 {
-		err = fault("keep events", s.keepEvents(ctx, tx, c, s.sign(c.by, events)))
+	if err != nil || !s.keep && s.onEvent == nil && c.forget == "" {
+		return events, err // nothing reads the ids of these events
 	}
-	return events, err
+	return events, fault("keep events", s.keepEvents(ctx, tx, c, s.sign(c.by, events)))
 }
 
 // keepEvents keeps events for the sequencer, and erases what all records have of a forgotten user.

@@ -270,16 +270,16 @@ type offered struct {
 	from     time.Time // when the source was registered
 }
 
-// stillRegistered reports whether a source is the one that was asked, which was registered at that
-// time. What a source gave that is removed meanwhile is not written.
+// stillRegistered returns gone unless a source is the one that was asked, which was registered at
+// that time. What a source gave that is removed meanwhile is not written.
 func stillRegistered(
-	ctx context.Context, tx Store, source SourceKey, asked time.Time,
-) (bool, error) {
+	ctx context.Context, tx Store, source SourceKey, asked time.Time, gone error,
+) error {
 	now, err := tx.Source(ctx, source)
-	if noRow(err) {
-		return false, nil
+	if noRow(err) || err == nil && !now.CreatedAt.Equal(asked) {
+		return gone
 	}
-	return err == nil && now.CreatedAt.Equal(asked), err
+	return err
 }
 
 // latest returns an installed template, and what its source offers now. For a template made by hand

@@ -1,7 +1,6 @@
 package svc
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -224,8 +223,9 @@ func (s *Templates) addTemplate(
 		begin: s.changesTemplates, answer: answer,
 		write: func(ctx context.Context, tx Store) ([]Event, error) {
 			if o := template.Origin; o != nil {
-				if still, err := stillRegistered(ctx, tx, o.Source, add.from); !still {
-					return nil, cmp.Or[error](err, noSource())
+				err := stillRegistered(ctx, tx, o.Source, add.from, noSource())
+				if err != nil {
+					return nil, err
 				}
 			}
 			return happened(template.InstalledAt, add.action, template.Target()),

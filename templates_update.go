@@ -165,11 +165,10 @@ func (s *Templates) update(
 			break
 		}
 		write := func(ctx context.Context, tx Store) ([]Event, error) {
-			still, err := stillRegistered(ctx, tx, u.origin.Source, u.from)
-			if !still {
-				return nil, cmp.Or(err, ErrChanged)
+			err := stillRegistered(ctx, tx, u.origin.Source, u.from, ErrChanged)
+			if err == nil {
+				err = tx.ChangeTemplate(ctx, template.TemplateKey, u.change)
 			}
-			err = tx.ChangeTemplate(ctx, template.TemplateKey, u.change)
 			return u.events, err
 		}
 		err = s.commit(ctx, change{

@@ -78,27 +78,21 @@ func fitting(events []svc.AuditRecord) int {
 	return len(events)
 }
 
+// pagesOf are where the pages of targets are.
+var pagesOf = map[event.TargetKind]string{
+	event.TargetUser:           "access/users/",
+	event.TargetGroup:          "access/groups/",
+	event.TargetPolicy:         "access/policies/",
+	event.TargetServiceAccount: "access/accounts/",
+	event.TargetBankPolicy:     "access/banks/",
+	event.TargetAPIKey:         "keys/",
+	event.TargetTemplate:       "templates/",
+	event.TargetSource:         "sources/",
+}
+
 // placeOf returns the address of the page of a target; "": it has none.
 func placeOf(t svc.Target) string {
-	var page string
-	switch t.Kind {
-	case event.TargetUser:
-		page = "access/users/"
-	case event.TargetGroup:
-		page = "access/groups/"
-	case event.TargetPolicy:
-		page = "access/policies/"
-	case event.TargetServiceAccount:
-		page = "access/accounts/"
-	case event.TargetBankPolicy:
-		page = "access/banks/"
-	case event.TargetAPIKey:
-		page = "keys/"
-	case event.TargetTemplate:
-		page = "templates/"
-	case event.TargetSource:
-		page = "sources/"
-	}
+	page := pagesOf[t.Kind]
 	if page == "" || t.Owner != "" {
 		return ""
 	}

@@ -3,30 +3,21 @@ package adminpage
 import (
 	"bytes"
 	"fmt"
-	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/extsvc/svc/internal/text"
 )
 
-// isHidden reports whether a character shows nothing, or turns others around. Joiners are part of
-// words and pictures.
-func isHidden(r rune) bool {
-	switch {
-	case r < 0x80:
-		return r < ' ' && r != '\n' && r != '\t' && r != '\r' || r == 0x7f
-	case r == '\u200c' || r == '\u200d':
-		return false
-	}
-	const tags, endOfSelectors = 0xe0000, 0xe0fff
-	return r >= tags && r <= endOfSelectors || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
-}
+// isHidden reports whether a page has to show a character in another way.
+func isHidden(r rune) bool { return r != '\n' && r != '\t' && r != '\r' && text.Hidden(r) }
 
 // reveal shows the hidden characters in the texts of a page, escaped as in JSON. A text of a source
 // could otherwise look like another one than an update writes. Attributes and inputs stay as they
 // are: forms send them back.
 func reveal(page []byte) []byte {
 	if !bytes.ContainsFunc(page, isHidden) {
-		return page
+		return page // as most are
 	}
 	shown := make([]byte, 0, 2*len(page))
 	for len(page) > 0 {
@@ -46,17 +37,16 @@ func reveal(page []byte) []byte {
 }
 
 // appendRevealed appends a text to which no tags belong.
-func appendRevealed(to, text []byte) []byte {
-	for len(text) > 0 {
-		r, size := utf8.DecodeRune(text)
-		if isHidden(r) {
-			for _, unit := range utf16.AppendRune(nil, r) {
-				to = fmt.Appendf(to, `\u%04x`, unit)
-			}
-		} else {
-			to = append(to, text[:size]...)
+func appendRevealed(to, part []byte) []byte {
+	for {
+		at := bytes.IndexFunc(part, isHidden)
+		if at < 0 {
+			return append(to, part...)
 		}
-		text = text[size:]
+		r, size := utf8.DecodeRune(part[at:])
+		to, part = append(to, part[:at]...), part[at+size:]
+		for _, unit := range utf16.AppendRune(nil, r) {
+			to = fmt.Appendf(to, `\u%04x`, unit)
+		}
 	}
-	return to
 }

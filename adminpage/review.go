@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,8 +23,7 @@ type reviewView struct {
 	Conflicts              bool // an update must settle them
 	CanSettle              bool // all of them are shown
 	Changes                []changedPlace
-	More                   int  // the changes left out
-	Cut                    bool // a part of the changes is not shown
+	More                   int // the changes left out
 	History                []svc.TemplateVersion
 	Chosen                 url.Values     // of a form that settled conflicts
 	Compared               int64          // the version to compare with; 0: none
@@ -33,6 +33,11 @@ type reviewView struct {
 
 // Choice returns what a form chose for a conflict: yours, source or "".
 func (b reviewView) Choice(path string) string { return b.Chosen.Get(placeField(path)) }
+
+// Cut reports whether a part of the changes is not shown.
+func (b reviewView) Cut() bool {
+	return b.More > 0 || slices.ContainsFunc(b.Changes, func(c changedPlace) bool { return c.Cut })
+}
 
 // placeField returns the name of the fields that settle the conflict at a path. It is short, also
 // where the path is not.
@@ -157,9 +162,8 @@ func (b *reviewView) compare(ctx context.Context, diff svc.TemplateDiff) error {
 			b.More++
 			continue
 		}
-		b.Changes, b.Cut = append(b.Changes, place), b.Cut || place.Cut
+		b.Changes = append(b.Changes, place)
 	}
-	b.Cut = b.Cut || b.More > 0
 	conflicting := counts[byBoth] > 0
 	update := diff.LatestRevision != diff.CurrentRevision || diff.RenamedTo != ""
 	edited := counts[byUs]+counts[byBoth]+counts[byBothAlike] > 0

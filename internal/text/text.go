@@ -59,6 +59,16 @@ func unprintable(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 }
 
+// Hidden reports whether r is a control character, or shows nothing, or turns others around. Joiners
+// show: they are part of words and pictures.
+func Hidden(r rune) bool {
+	if r == '\u200c' || r == '\u200d' {
+		return false
+	}
+	const tags, endOfSelectors = 0xe0000, 0xe0fff
+	return unprintable(r) || r >= tags && r <= endOfSelectors
+}
+
 // Clean returns s with U+FFFD in place of bytes and characters that could hide or forge others: bad
 // UTF-8, control and bidi characters but line breaks and tabs.
 func Clean(s string) string {

@@ -20,7 +20,8 @@ import (
 // file is the file of a Store. When it is removed or replaced, connections keep what is then
 // without a name, and nobody else ever sees what they commit. So they commit nothing more.
 type file struct {
-	path string
+	path   string
+	writes bool // connections may write to it
 
 	mu     sync.Mutex
 	real   string      // path, without symbolic links
@@ -29,13 +30,16 @@ type file struct {
 	lost atomic.Pointer[used] // by the connection whose commit was refused last; nil: none was since
 }
 
-// check returns an error when path no longer leads to the file that was opened first. Before that,
-// it is [checkLog].
+// check returns an error when path no longer leads to the file that was opened first. Before that, it
+// is [checkLog], and [checkWritable] for a file to write.
 func (f *file) check() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.opened == nil {
-		return checkLog(f.path)
+		if err := checkLog(f.path); err != nil || !f.writes {
+			return err
+		}
+		return checkWritable(f.path)
 	}
 	if now, err := os.Stat(f.real); err != nil || !os.SameFile(now, f.opened) {
 		return errMoved

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
@@ -295,6 +296,12 @@ func TestLinkedFile(t *testing.T) {
 			is.True(err != nil && strings.Contains(err.Error(), "a hard link"))
 		}
 		is.NoErr(os.Remove(link))
+		in := must(sqlite.OpenTenants(t.Context(), t.TempDir(), sqlite.Options{}))
+		tenant := must(in.CreateTenant(t.Context(), "a", svc.TenantActive, time.Now()))
+		is.NoErr(os.Link(in.Path(tenant), in.Path(tenant)+"-copy"))
+		_, _, err = in.OpenTenant(t.Context(), tenant)
+		is.True(err != nil && strings.Contains(err.Error(), "a hard link"))
+		is.NoErr(in.Close())
 	}
 	is.NoErr(os.Symlink(path, link))
 	store := must(sqlite.Open(t.Context(), link, sqlite.Options{}))

@@ -47,12 +47,13 @@ func access(path string) string {
 func mayWrite(path string) bool { return may(path, toWrite) && may(filepath.Dir(path), toWrite) }
 
 // checkWritable refuses a file that this process may only read, where SQLite would fail each later
-// write, and one with a second name: processes that use both keep two logs, and lose commits.
+// write, and one with a second name: processes that use both keep two logs, and lose commits. Of a
+// missing file SQLite says so.
 func checkWritable(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return err
+		return nil
 	case !may(path, toWrite):
 		return fmt.Errorf("%w: this process needs the right to write to the file",
 			fs.ErrPermission)

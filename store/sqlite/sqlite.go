@@ -70,8 +70,6 @@ func open(ctx context.Context, path string, options Options) (*Store, error) {
 	}
 	if err := create(path); err != nil {
 		return nil, err
-	} else if err := checkWritable(path); err != nil {
-		return nil, err
 	}
 	s := prepare(path, options, "mode=rw")
 	if err := patiently(ctx, s.Migrate); err != nil {
@@ -113,7 +111,7 @@ func prepare(path string, options Options, more ...string) *Store {
 	if options.ReadOnly {
 		writes = reads
 	}
-	file := &file{path: path}
+	file := &file{path: path, writes: !options.ReadOnly}
 	s := &Store{
 		file:   file,
 		write:  file.pool(1, writes...),

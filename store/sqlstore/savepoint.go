@@ -60,7 +60,7 @@ func lostBy(err, lost error) error {
 
 // proveOpen fails when the transaction of a host has ended without the host's knowledge: SQLite's
 // SAVEPOINT would begin another one, and its RELEASE commit that. Only within a transaction, BEGIN
-// is an error of SQLite's parser that says so.
+// fails and says so.
 func (s session) proveOpen(ctx context.Context) error {
 	switch _, err := s.exec(ctx, `BEGIN`); {
 	case err == nil:
