@@ -2,7 +2,6 @@ package svc_test
 
 import (
 	_ "embed"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -77,75 +76,6 @@ func listed(n int) string {
 
 func statement(effect string, actions, banks int) string {
 	return `{"effect":"` + effect + `","actions":[` + listed(actions) + `],"banks":[` + listed(banks) + `]}`
-}
-
-// A document has limits, in every way to write it and to ask about it. Which they are is a rule of the engine.
-func TestDocumentsHaveLimits(t *testing.T) {
-	openedIn := func(n int) []byte {
-		topics := times(n, `{"scope":"topic","value":"#","actions":["a"]}`)
-		return []byte(`{"version":"2026-03-24","public_access":{"overrides":[` + strings.Join(topics, ",") + `]}}`)
-	}
-	for name, size := range map[string]struct {
-		bank           bool
-		largest, above []byte
-		at             string // what is too much
-	}{
-		"a policy":         {false, document(statement("allow", 500, 500)), document(statement("allow", 500, 501)), "/statements/0/banks/500"},
-		"that of the bank": {true, openedIn(1000), openedIn(1001), "/public_access/overrides/1000"},
-	} {
-		bundle := func(document []byte) svc.Bundle {
-			if size.bank {
-				return svc.Bundle{BankPolicies: []svc.BankPolicy{{BankID: "d", Document: document}}}
-			}
-			return svc.Bundle{Policies: []svc.Policy{{ID: "d", Document: document}}}
-		}
-		rows := "/policies/0/document"
-		if size.bank {
-			rows = "/bank_policies/0/document"
-		}
-		ctx, q := t.Context(), svc.Question{Bank: "d", UserID: "root"}
-		write := func(h *host, by svc.Principal, document []byte, dry bool) error {
-			return h.Access.Write(ctx, by, bundle(document), svc.BundleWrite{DryRun: dry})
-		}
-		ways := map[string]func(h *host, document []byte) error{
-			rows:            func(h *host, document []byte) error { return write(h, svc.Host, document, false) },
-			"apply:" + rows: func(h *host, document []byte) error { return h.Access.Apply(ctx, svc.Host, bundle(document)) },
-			"dry:" + rows:   func(h *host, document []byte) error { return write(h, user("root"), document, true) },
-			"preview:" + rows: func(h *host, document []byte) error {
-				return errorOf(h.Access.Preview(ctx, svc.Host, bundle(document), svc.BundleWrite{}))
-			},
-			"simulate:" + rows: func(h *host, document []byte) error {
-				return errorOf(h.Policies.Simulate(ctx, svc.Host, bundle(document), q))
-			},
-		}
-		if size.bank {
-			ways["set:/document"] = func(h *host, document []byte) error {
-				return errorOf(h.Banks.SetPolicy(ctx, svc.Host, bundle(document).BankPolicies[0]))
-			}
-		} else {
-			ways["create:/document"] = func(h *host, document []byte) error {
-				return errorOf(h.Policies.Create(ctx, svc.Host, svc.Policy{ID: fmt.Sprint("new", len(document)), Document: document}))
-			}
-			ways["patch:/document"] = func(h *host, document []byte) error {
-				return errorOf(h.Policies.Patch(ctx, user("root"), "p", svc.PolicyPatch{Document: document}))
-			}
-		}
-		for way, write := range ways {
-			t.Run(name+"/"+way, func(t *testing.T) {
-				h := newHost(t)
-				h.write(t, held(nil))
-				h.apply(t, `{"users":[{"id":"root"}],"attachments":[{"policy_id":"iam:admin","principal_type":"user","principal_id":"root"}]}`)
-				_, at, _ := strings.Cut(":"+way, ":")
-				at = at[strings.Index(at, "/"):]
-				wantCode(t, write(h, size.above), svc.CodeInvalid, at+size.at)
-				is.New(t).NoErr(write(h, size.largest))
-				// What is stored beyond a limit may be written as it is, and be asked about.
-				if h.write(t, bundle(size.above)); at == rows {
-					is.New(t).NoErr(write(h, size.above))
-				}
-			})
-		}
-	}
 }
 
 // A stored document beyond a limit decides, may get a new name, and is compared.

@@ -217,13 +217,6 @@ func TestPersonalTokensAreResealed(t *testing.T) {
 	_, err := after.MyTemplates.Install(t.Context(), stranger, svc.Install{TemplateID: "none", SourceName: "own-79", SourceScope: svc.ScopePersonal})
 	wantCode(t, err, svc.CodeNotFound, "")
 	is.Equal(after.market.asked[0].Token, svc.Secret("token-of-own-79"))
-
-	for _, by := range []svc.Principal{admin, alice, robot, svc.Unmapped, {}, user("host", "*", "template:*", "iam:*")} {
-		wantCode(t, errorOf(h.Sources.Sealed(t.Context(), by)), svc.CodeForbidden, "")
-		wantCode(t, errorOf(h.Sources.Reseal(t.Context(), by)), svc.CodeForbidden, "")
-	}
-	wantCode(t, errorOf(h.MySources.Sealed(t.Context(), svc.Host)), svc.CodeForbidden, "")
-	wantCode(t, errorOf(h.MySources.Reseal(t.Context(), svc.Host)), svc.CodeForbidden, "")
 }
 
 // TestResealMeetsAChange: what is resealed is what the source holds then, and not what it held when it was listed.

@@ -324,22 +324,6 @@ func TestTenantsConfig(t *testing.T) {
 	}
 }
 
-func BenchmarkUseTenant(b *testing.B) {
-	in, err := svc.NewTenants(svc.TenantsConfig{Store: memstore.NewTenants()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer in.Close()
-	if _, err := in.Create(b.Context(), "a"); err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	ctx := b.Context()
-	for b.Loop() {
-		_ = in.Use(ctx, "a", func(*svc.Service) error { return nil })
-	}
-}
-
 // Callers write nothing in a tenant that is suspended or dropped while their call waits. Suspend and
 // Drop do not wait for a call that never ends.
 func TestSuspendedTenantIsNotWritten(t *testing.T) {

@@ -2,7 +2,6 @@ package bench_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -18,45 +17,6 @@ import (
 	"github.com/extsvc/svc/bench/internal/measure"
 	"github.com/extsvc/svc/httpapi"
 )
-
-// BenchmarkAccessWrite compares a write by a caller whose rights are judged with the same write by
-// the host, who is not judged, among 10,000 users and 500 policies.
-func BenchmarkAccessWrite(b *testing.B) {
-	eachEngine(b, func(b *testing.B, e engine) {
-		w, ctx := newWorld(b, e, empty), b.Context()
-		check(w.addCrowd(ctx, 10_000))
-		attachment := func(kind, id string) func(by svc.Principal) error {
-			a := svc.Attachment{PolicyID: "policy-7", Principal: svc.GrantedTo{Type: kind, ID: id}}
-			return func(by svc.Principal) error {
-				return errors.Join(w.service.Policies.Attach(ctx, by, a),
-					w.service.Policies.Detach(ctx, by, svc.AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}))
-			}
-		}
-		version := 0
-		for name, write := range map[string]func(by svc.Principal) error{
-			"attach-to-user":  attachment(svc.GrantedToUser, userID(5000)),
-			"attach-to-group": attachment(svc.GrantedToGroup, "crowd-15"),
-			"member": func(by svc.Principal) error {
-				return errors.Join(w.service.Groups.AddMembers(ctx, by, "few", userID(5000)),
-					w.service.Groups.RemoveMembers(ctx, by, "few", userID(5000)))
-			},
-			"document": func(by svc.Principal) error {
-				version++
-				_, err := w.service.Policies.Patch(ctx, by, "policy-3", svc.PolicyPatch{Document: json.RawMessage(fmt.Sprintf(
-					`{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:recall"],"banks":["bank-%d"]}]}`, version))})
-				return err
-			},
-		} {
-			for _, id := range []string{"root", "boss"} {
-				by := svc.Principal{Kind: svc.KindUser, ID: id}
-				b.Run(name+"/"+id, func(b *testing.B) {
-					compare(b, measure.Side{Name: "host", Call: func() error { return write(svc.Host) }},
-						measure.Side{Name: "service", Call: func() error { return write(by) }})
-				})
-			}
-		}
-	})
-}
 
 // BenchmarkAttachment compares an attachment over HTTP, by a key whose rights are judged, with one
 // audited mutation of the host that is not judged: a patch of a template.
