@@ -125,6 +125,7 @@ func newHandler(options Options) *Handler {
 		options.Logger.Warn("svc: admin page has no SessionKey: each sign-in ends with this" +
 			" process, and no other process accepts it")
 	}
+	parsed.Do(parse)
 	prefix := routing.NewPrefix(cmp.Or(options.Prefix, DefaultPrefix))
 	h := &Handler{
 		prefix: prefix, options: options,

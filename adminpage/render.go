@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -22,11 +23,18 @@ import (
 //go:embed html style.css page.js
 var files embed.FS
 
-// The style and the script have addresses that change with their content.
+// What the first Handler makes of the files: a program that serves no pages starts without.
 var (
-	style  = newAsset("style.css", "text/css; charset=utf-8")
-	script = newAsset("page.js", "text/javascript; charset=utf-8")
+	parsed        sync.Once
+	style, script asset // whose addresses change with their content
+	templates     map[string]*template.Template
 )
+
+func parse() {
+	style = newAsset("style.css", "text/css; charset=utf-8")
+	script = newAsset("page.js", "text/javascript; charset=utf-8")
+	templates = parseTemplates()
+}
 
 // asset is a file that browsers keep.
 type asset struct {
@@ -118,8 +126,6 @@ func (v view) DoneWord() string {
 
 // link is an entry of the navigation.
 type link struct{ Page, Address string }
-
-var templates = parseTemplates()
 
 func parseTemplates() map[string]*template.Template {
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(
