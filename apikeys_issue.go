@@ -271,14 +271,14 @@ func (s *Keys) draw(
 }
 
 // List lists the keys of a holder, of the caller ([Me]) or of all holders ([AllHolders]) that are
-// not revoked: newest first, unless the query says otherwise, with expired and disabled keys. It
-// does not ask Config.Users.Known. The caller needs iam:users:read; for a service account
-// iam:service_accounts:manage, for its own iam:service_accounts:read, and for all holders the first
-// two. For Me it needs no action, but must be a user that is not narrowed.
+// not revoked: newest first, unless the query says otherwise, with expired and disabled keys. The
+// caller needs iam:users:read; for a service account iam:service_accounts:manage, for its own
+// iam:service_accounts:read, and for all holders the first two. For Me it needs no action, but must
+// be a user that is not narrowed.
 //
 // Nothing happens before the loop over the sequence begins. The list is read 128 keys at a time, not
 // in one snapshot. An error is the last value. Errors: CodeNotFound (a service account without a
-// row).
+// row; a query for all keys of an unknown user, as Config.Users says, who has none).
 func (s *Keys) List(
 	ctx context.Context, by Principal, holder Identity, query KeyQuery,
 ) iter.Seq2[APIKey, error] {
@@ -300,6 +300,13 @@ func (s *Keys) List(
 		},
 		func(page APIKeyPage) ([]APIKey, error) {
 			keys, err := s.store.APIKeys(ctx, page)
+			all := KeyQuery{Limit: query.Limit, Bare: query.Bare}
+			if err == nil && len(keys) == 0 && holder.Kind == KindUser && query == all {
+				_, unknown := s.checkUser(ctx, by, holder.ID, false)
+				if ErrorCode(unknown) == CodeNotFound { // a host that cannot say hides no list
+					err = unknown
+				}
+			}
 			return keys, cmp.Or(err, s.cached.Renew(ctx)) // decisions are not older than the list
 		},
 		func(p *APIKeyPage, last APIKey) { p.AfterTime, p.AfterID = query.Position(last), last.ID }))
@@ -491,10 +498,3 @@ func (s *Keys) goodKey(ctx context.Context, text string) (*APIKey, error) {
 // the form of the Service it leaves prefix and id. It replaces with "***" at least 16 visible
 // characters, other than quotes, brackets and separators, after a prefix of Config.Keys.Imports.
 func (s *Keys) Mask(text string) string { return s.keys.Mask(text) }
-
-// stamp sets the requested fields of a new key, and seals it. The seal comes last: it covers them.
-func (s *Keys) stamp(key *APIKey, in NewAPIKey, now time.Time) {
-	key.Description, key.ScopingPolicyID = in.Description, in.ScopingPolicyID
-	key.CreatedAt, key.ExpiresAt, key.Rate = now, in.ExpiresAt, in.Rate
-	s.seal(key)
-}

@@ -446,6 +446,13 @@ func (s *keyHasher) newKey(holder Identity, t token.Token) IssuedKey {
 	}}
 }
 
+// stamp sets the requested fields of a new key, and seals it. The seal comes last: it covers them.
+func (s *keyHasher) stamp(key *APIKey, in NewAPIKey, now time.Time) {
+	key.Description, key.ScopingPolicyID = in.Description, in.ScopingPolicyID
+	key.CreatedAt, key.ExpiresAt, key.Rate = now, in.ExpiresAt, in.Rate
+	s.seal(key)
+}
+
 // seal sets the seal of a row, under the pepper of its hash. Call it after every change of a field
 // that the seal covers: a row with an old seal is refused. Nil without a pepper.
 func (s *keyHasher) seal(key *APIKey) { key.Seal = s.keys.Seal(key.row()) }

@@ -291,7 +291,7 @@ func (v *visit) fillHeld(b *accessView, holder svc.Identity) error {
 			{Value: stateOf(k, time.Now())},
 		}}
 	})
-	if err != nil {
+	if err != nil && svc.ErrorCode(err) != svc.CodeNotFound { // an unknown user without keys
 		return err
 	}
 	capabilities, err := v.h.service.Policies.WhatCan(v.r.Context(), v.by, holder)

@@ -233,12 +233,12 @@ func (b *keysView) holders(kind svc.Kind) []svc.Identity {
 	return []svc.Identity{{Kind: svc.KindUser, ID: id}, {Kind: svc.KindServiceAccount, ID: id}}
 }
 
-// skipped reports whether an error means only that the id is no service account, or that the caller
-// may not see those.
+// skipped reports whether an error means only that the id is no user or no service account, or that
+// the caller may not see the latter.
 func skipped(err error, holder svc.Identity, kind svc.Kind) bool {
 	code := svc.ErrorCode(err)
-	return holder.Kind == svc.KindServiceAccount && kind == "" &&
-		(code == svc.CodeNotFound || code == svc.CodeForbidden)
+	return kind == "" && (code == svc.CodeNotFound ||
+		code == svc.CodeForbidden && holder.Kind == svc.KindServiceAccount)
 }
 
 func stateOf(key svc.APIKey, now time.Time) string {
