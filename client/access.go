@@ -30,8 +30,8 @@ func (c *Access) Export(ctx context.Context) (svc.Bundle, error) {
 // Write writes a bundle in one transaction. The server limits its rows (10,000) and its bytes. With
 // DryRun, Write is a Preview whose answer is dropped.
 //
-// Errors: CodeInvalid, CodeForbidden, CodeExists, CodeInUse, CodeLastAdministrator,
-// CodePrecondition.
+// Errors: CodeInvalid (also for Detach, which a server does not take), CodeForbidden, CodeExists,
+// CodeInUse, CodeLastAdministrator, CodePrecondition.
 func (c *Access) Write(ctx context.Context, bundle svc.Bundle, how svc.BundleWrite) error {
 	if how.DryRun {
 		_, err := c.Preview(ctx, bundle, how)
@@ -69,7 +69,8 @@ func writing(bundle svc.Bundle, how svc.BundleWrite) (request, error) {
 	if err != nil {
 		return request{}, err
 	}
-	r := at("POST /admin/access-bundle").with(json.RawMessage(text))
+	r := at("POST /admin/access-bundle").unless("detach", len(how.Detach) > 0)
+	r = r.with(json.RawMessage(text))
 	return r.where("dry_run", strconv.FormatBool(how.DryRun),
 		"prune", strconv.FormatBool(how.Prune), "revision", how.Revision), nil
 }

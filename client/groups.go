@@ -20,10 +20,11 @@ func (c *Groups) Read(ctx context.Context, id string) (svc.Group, error) {
 	return call(ctx, c.conn, at("GET /groups/{group_id}", id), group)
 }
 
-// Create adds a group and returns it. It ignores the Members: see AddMember. Errors: CodeInvalid,
+// Create adds a group and returns it. Errors: CodeInvalid (also for Members: see AddMember),
 // CodeForbidden, CodeExists.
 func (c *Groups) Create(ctx context.Context, in svc.Group) (svc.Group, error) {
-	return call(ctx, c.conn, at("POST /groups").with(wire.CreateGroup{
+	r := at("POST /groups").unless("/members", len(in.Members) > 0)
+	return call(ctx, c.conn, r.with(wire.CreateGroup{
 		ID: in.ID, DisplayName: orAbsent(in.DisplayName),
 	}), group)
 }

@@ -91,7 +91,7 @@ func answersOf(in wire.Decisions) []svc.Answer {
 }
 
 // Simulate answers a query as Resolve would after a bundle was applied. It writes nothing. Errors:
-// CodeInvalid (the query or the bundle), CodeForbidden.
+// CodeInvalid (the query, which must name who asks, or the bundle), CodeForbidden.
 func (c *Policies) Simulate(
 	ctx context.Context, overlay svc.Bundle, q svc.Question,
 ) (svc.Resolution, error) {
@@ -103,7 +103,7 @@ func (c *Policies) Simulate(
 		Bank: q.Bank, Action: q.Action, ServiceAccountID: q.ServiceAccountID, UserID: q.UserID,
 		Sender: q.Sender, Channel: q.Channel, Topic: q.Topic, ScopingPolicyID: q.ScopingPolicyID,
 	}}
-	resolution, err := c.resolve(ctx, at("POST /debug/simulate").with(body))
+	resolution, err := c.resolve(ctx, at("POST /debug/simulate").unless("user_id", q.Me).with(body))
 	return resolution, outOfBody(err)
 }
 

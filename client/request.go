@@ -72,10 +72,16 @@ func (r request) rows(query svc.RowQuery, after ...string) request {
 	if r.query == nil {
 		r = r.where()
 	}
-	if query.Skip != 0 {
-		r.wrong = svc.Invalid("skip", "must be 0: a server skips no rows")
+	return r.unless("skip", query.Skip != 0).part(query.Limit, after...)
+}
+
+// unless returns the request, which is refused if it has a field that the interface does not have.
+// Without the field, the server would do something else.
+func (r request) unless(field string, given bool) request {
+	if given && r.wrong == nil {
+		r.wrong = svc.Invalid(field, "must not be set: a server does not take it in this call")
 	}
-	return r.part(query.Limit, after...)
+	return r
 }
 
 // match returns the request with the condition If-Match; no tags: without a condition.

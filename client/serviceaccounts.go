@@ -23,7 +23,7 @@ func (c *ServiceAccounts) Read(ctx context.Context, id string) (svc.ServiceAccou
 	return call(ctx, c.conn, c.at("GET /service-accounts/{sa_id}", id), serviceAccount)
 }
 
-// Create adds a service account and returns it. A new account is active: Inactive is ignored. In
+// Create adds a service account and returns it. A new account is active: Inactive is CodeInvalid. In
 // the own half, OwnerUserID must be "". Errors: CodeInvalid, CodeForbidden, CodeExists, CodeLimit.
 func (c *ServiceAccounts) Create(
 	ctx context.Context, in svc.ServiceAccount,
@@ -32,7 +32,7 @@ func (c *ServiceAccounts) Create(
 		ID: in.ID, DisplayName: orAbsent(in.DisplayName),
 		ScopingPolicyID: orAbsent(in.ScopingPolicyID),
 	}
-	r := c.at("POST /service-accounts").with(mine)
+	r := c.at("POST /service-accounts").unless("/is_active", in.Inactive).with(mine)
 	if c.half == all || in.OwnerUserID != "" {
 		r.body = wire.CreateServiceAccount{
 			ID: mine.ID, OwnerUserID: in.OwnerUserID, DisplayName: mine.DisplayName,

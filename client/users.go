@@ -22,11 +22,12 @@ func (c *Users) Read(ctx context.Context, id string) (svc.User, error) {
 	return call(ctx, c.conn, at("GET /users/{user_id}", id), user)
 }
 
-// Create adds a user and returns it. It ignores the Channels: see AddChannel. Errors: CodeInvalid,
+// Create adds a user and returns it. Errors: CodeInvalid (also for Channels: see AddChannel),
 // CodeForbidden, CodeExists.
 func (c *Users) Create(ctx context.Context, in svc.User) (svc.User, error) {
 	active := !in.Inactive
-	return call(ctx, c.conn, at("POST /users").with(wire.CreateUser{
+	r := at("POST /users").unless("/channels", len(in.Channels) > 0)
+	return call(ctx, c.conn, r.with(wire.CreateUser{
 		ID: in.ID, DisplayName: orAbsent(in.DisplayName), Email: in.Email, IsActive: &active,
 	}), user)
 }
