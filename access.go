@@ -492,3 +492,9 @@ func (k *kind[R, K]) differ(r *rowsByKey, b, changed *Bundle) {
 		}
 	}
 }
+
+func policyInUse(id string, attachments, accounts, keys int) *Error {
+	return &Error{Code: CodeInUse, Message: fmt.Sprintf(
+		"policy %q is in use (attachments: %d, service accounts: %d, keys: %d)",
+		id, attachments, accounts, keys)}
+}

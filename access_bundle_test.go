@@ -173,6 +173,8 @@ func TestTestsHaveALimit(t *testing.T) {
 	h.apply(t, tested)
 	wantCode(t, h.Access.Write(t.Context(), svc.Host, many, svc.BundleWrite{}), svc.CodeInvalid, "/tests")
 	is.New(t).NoErr(h.Access.Write(t.Context(), svc.Host, many, svc.BundleWrite{Prune: true}))
+	wantCode(t, h.Access.Apply(t.Context(), svc.Host, parsed(t, tested)), svc.CodeInvalid, "/tests")
+	is.New(t).NoErr(h.Access.Apply(t.Context(), svc.Host, many))
 
 	all := parsed(t, tested)
 	diff := must(svc.Diff(all, svc.Bundle{Users: []svc.User{{ID: "ann"}}, Tests: all.Tests[:1]}))

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"math"
 	"slices"
@@ -54,11 +53,16 @@ func (s *Access) Load(
 	}
 	// A separate compiler: the shared one keeps nothing of a refused bundle.
 	bundle, err := bundle.normalize(s.compiler.Apart(ctx))
+	var kept []AccessTest
+	if err == nil && len(bundle.Tests) > 0 {
+		kept, err = s.Tests(ctx, by)
+	}
 	if err != nil {
 		return err
 	}
 	write := func(ctx context.Context, tx Store) (changed []Event, err error) {
 		err = tx.ChangeAccess(ctx, bundle.names(), func(current Bundle) (AccessWrite, error) {
+			current.Tests = slices.Concat(kept, current.Tests)
 			a := newBundleDiff(s.compiler.Schema(), current, bundle)
 			w := a.write(a.rows())
 			changed = s.eventsOf(a, w)
@@ -121,7 +125,7 @@ func (s *Access) Tests(ctx context.Context, by Principal) (all []AccessTest, err
 	if err := s.authorize(ctx, by, action.PoliciesRead); err != nil {
 		return nil, err
 	}
-	page := AccessPage{Kind: event.TargetTest, Limit: limits.AccessTests}
+	page := AccessPage{Kind: event.TargetTest, Limit: 100 * limits.AccessTests} // imported
 	_, err = s.base.store.ReadAccess(ctx, AccessRead{Page: &page}, func(part Bundle) error {
 		all = append(all, part.Tests...)
 		return nil
@@ -282,7 +286,7 @@ func (s *accessWriter) judgeLong(ctx context.Context, e writeRequest) (*judgemen
 
 // tryJudged judges an edit, then writes it. errOldRows: rows have changed between.
 func (s *accessWriter) tryJudged(ctx context.Context, e writeRequest) (err error) {
-	release, err := s.judging.Acquire(ctx)
+	release, err := s.judging.AcquireWithin(ctx, editPatience, errEditing)
 	if err != nil {
 		return err
 	}
@@ -298,7 +302,7 @@ func (s *accessWriter) tryJudged(ctx context.Context, e writeRequest) (err error
 	if e.judged, err = s.judgeEdit(ctx, short); ErrorCode(err) == CodeTooComplex {
 		release()
 		if e.judged, err = s.judgeLong(ctx, e); err == nil {
-			release, err = s.judging.Acquire(ctx)
+			release, err = s.judging.AcquireWithin(ctx, editPatience, errEditing)
 		}
 	}
 	if err == nil {
@@ -490,10 +494,4 @@ func keysNarrowedBy(ctx context.Context, tx Store, id string) iter.Seq2[APIKey, 
 	return lists.Chunks(ctx, page, page.Limit, doing("read API keys"), nil,
 		func(page APIKeyPage) ([]APIKey, error) { return tx.APIKeys(ctx, page) },
 		func(p *APIKeyPage, last APIKey) { p.AfterTime, p.AfterID = last.CreatedAt, last.ID })
-}
-
-func policyInUse(id string, attachments, accounts, keys int) *Error {
-	return &Error{Code: CodeInUse, Message: fmt.Sprintf(
-		"policy %q is in use (attachments: %d, service accounts: %d, keys: %d)",
-		id, attachments, accounts, keys)}
 }

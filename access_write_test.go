@@ -4,12 +4,15 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/matryer/is"
@@ -397,4 +400,35 @@ func TestNewUsersAreSaid(t *testing.T) {
 	must(h.Users.Create(t.Context(), svc.Host, svc.User{ID: "carol"}))
 	is.NoErr(h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Users: []svc.User{{ID: "dave"}}}))
 	is.Equal(wrote, []bool{true, false})
+}
+
+// A change of access waits for another as long as in a store, and no longer: not for all before it.
+func TestEditsWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is, held, store := is.New(t), make(chan struct{}), memstore.New()
+		is.NoErr(newHost(t, func(c *svc.Config) { c.Store = store }).Access.Apply(t.Context(), svc.Host, svc.Bundle{
+			Users: []svc.User{{ID: "ann"}, {ID: "root"}}, Attachments: []svc.Attachment{attached(svc.PolicyIAMAdmin, svc.GrantedToUser, "root")},
+		}))
+		h := newHost(t, func(c *svc.Config) {
+			c.Store = around(store, func(call intercept.Call) error {
+				if call.Method == "Atomically" {
+					<-held
+				}
+				return call.Do()
+			})
+		})
+		began, refused, edits := time.Now(), atomic.Int64{}, sync.WaitGroup{}
+		for i := range 9 {
+			edits.Go(func() {
+				_, err := h.Users.Patch(t.Context(), user("root"), "ann", svc.UserPatch{DisplayName: new(fmt.Sprint(i))})
+				if svc.ErrorCode(err) == svc.CodeUnavailable && time.Since(began) == 4*time.Second {
+					refused.Add(1)
+				}
+			})
+		}
+		time.Sleep(time.Minute)
+		close(held)
+		edits.Wait()
+		is.Equal(refused.Load(), int64(8))
+	})
 }

@@ -263,16 +263,20 @@ func (s *Policies) subjects(
 		return nil, Invalid("", fmt.Sprintf("must be at most %d questions", limits.Questions))
 	}
 	var c checker
-	subjects, others := make([]AccessQuery, len(questions)), false
+	subjects, mine, others := make([]AccessQuery, len(questions)), false, false
 	for i, q := range questions {
 		var err error
 		subjects[i], err = q.check()
 		for _, problem := range Errors(err) {
 			c.add(fmt.Sprintf("/%d/%s", i, problem.Field), problem.Message)
 		}
-		others = others || !q.Me
+		mine, others = mine || q.Me, others || !q.Me
 	}
-	if err := c.err(); err != nil || !others {
+	err := c.err()
+	if err == nil && mine {
+		err = cmp.Or(authorizeSelf(by), checkID("principal", by.ID))
+	}
+	if err != nil || !others {
 		return subjects, cmp.Or(err, fault("decide", ctx.Err()))
 	}
 	return subjects, s.authorize(ctx, by, action.UsersRead)
@@ -282,9 +286,6 @@ func (s *Policies) subjects(
 func (s *Policies) answer(
 	ctx context.Context, by Principal, q Question, subject AccessQuery, left *int,
 ) (a Answer, err error) {
-	if q.Me && by.Kind == KindHost {
-		return Answer{Outcome: Allow, Parameters: parametersOf(s.compiler.Schema(), nil, true)}, nil
-	}
 	provider, sender, _ := strings.Cut(q.Sender, ":")
 	holder := subject.Identity.narrowed(q.ScopingPolicyID)
 	if q.Me {

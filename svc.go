@@ -267,8 +267,6 @@ func (s *Service) decidable(p Principal, action string) error {
 		return &Error{Code: CodeUnavailable, Message: "the service is closed"}
 	case p.Kind == "":
 		return Invalid("principal", "must have a Kind, such as svc.KindUser")
-	case p.Kind == KindHost:
-		return nil
 	case action == "":
 		return Invalid("action", "is required")
 	case action[len(action)-1] == '*':

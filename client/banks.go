@@ -8,10 +8,10 @@ import (
 	"github.com/extsvc/svc/internal/wire"
 )
 
-// atBank returns a request for the policy of a bank. A bank with a slash or a percent sign is in
-// the query: proxies between here and the server may unescape a path.
+// atBank returns a request for the policy of a bank. A bank with a slash or a percent sign, or of
+// dots, is in the query: proxies between here and the server may unescape or clean a path.
 func atBank(method, bank string) request {
-	if strings.ContainsAny(bank, `/\%`) {
+	if strings.ContainsAny(bank, `/\%`) || bank == "." || bank == ".." {
 		return at(method+" /banks/policy").where("bank", bank)
 	}
 	return at(method+" /banks/{bank_id}/policy", bank)

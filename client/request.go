@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/strictjson"
@@ -180,7 +181,11 @@ func (c *conn) send(ctx context.Context, r request) (*http.Response, error) {
 	if !text.Visible(r.key) { // a header cannot hold it; the server checks all other rules
 		badKey = svc.Invalid("Idempotency-Key", "must be 1 to 255 visible ASCII characters")
 	}
-	if err := join(badTarget, badBody, badKey); err != nil {
+	var badTag error
+	if strings.ContainsFunc(strings.Join(r.tags, ""), unicode.IsControl) {
+		badTag = svc.Invalid("If-Match", "must hold no control characters")
+	}
+	if err := join(badTarget, badBody, badKey, badTag); err != nil {
 		return nil, err
 	}
 	for try := 0; ; try++ {

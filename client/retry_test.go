@@ -227,6 +227,7 @@ func TestWhatIsRepeatableIsTriedAgain(t *testing.T) {
 		is.Equal(must(issue(in)), must(issue(in)))
 		is.Equal(svc.ErrorCode(errorOf(issue(svc.NewAPIKey{IdempotencyKey: in.IdempotencyKey}))), svc.CodeKeyReused)
 		is.Equal(svc.ErrorCode(errorOf(issue(svc.NewAPIKey{IdempotencyKey: "a b"}))), svc.CodeInvalid)
+		is.Equal(svc.ErrorCode(s.client.Users.Delete(ctx, "alice", "a\nb")), svc.CodeInvalid)
 	}
 	is.Equal(len(must(all(s.client.Keys.List(ctx, alice, svc.KeyQuery{})))), 1)
 	times.Store(1)

@@ -93,7 +93,11 @@ func (h *Handler) fail(a *answer, r *http.Request, err error) {
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	err = challenged(err, func() bool { return hasAuthorization(r) })
 	var h Handler // it masks what looks like a key of any service
-	writeProblem(w, h.problemOf(err), err)
+	problem := h.problemOf(err)
+	if passed, ok := r.Context().Value(letKey{}).(let); ok && passed.answer != nil {
+		passed.answer.code = svc.Code(problem.Code) // for the Observer
+	}
+	writeProblem(w, problem, err)
 }
 
 func writeProblem(w http.ResponseWriter, problem wire.Problem, err error) {

@@ -18,6 +18,7 @@ import (
 type let struct {
 	by       svc.Principal
 	decision *svc.Decision // nil: nothing was decided
+	answer   *answer       // to the request; nil: there is none
 }
 
 type letKey struct{}
@@ -73,6 +74,7 @@ func (h *Handler) guard(next http.Handler, decide decide) http.Handler {
 		if !ok {
 			return
 		}
+		passed.answer = a
 		r = r.WithContext(context.WithValue(r.Context(), letKey{}, passed))
 		if h.options.Observer == nil {
 			next.ServeHTTP(w, r)

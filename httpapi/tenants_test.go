@@ -92,6 +92,9 @@ func newCity(t *testing.T, names []string, changes ...func(*setup)) *city {
 	}
 	api := httpapi.NewTenants(c.tenants, u.Options)
 	mux := http.NewServeMux()
+	mux.Handle("/t/", api.Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // as other routers call it
+		httpapi.WriteError(w, r, &svc.Error{Code: svc.CodeExists, Message: r.PathValue("tenant") + " is here"})
+	})))
 	mux.Handle("/protected/{tenant}", api.Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		by, _ := httpapi.PrincipalFrom(r.Context())
 		w.Header().Set("Content-Type", "application/json")
@@ -132,6 +135,8 @@ func tenants(t *testing.T) {
 		is.Equal(c.seen.newest().Tenant, name)
 		is.Equal(c.seen.newest().Route, "GET /t/{tenant}/ext/svc/me/api-keys") // a label of metrics
 	}
+	c.at("/t/acme", c.keys["acme"]).get("/notes").fails(409, "already_exists")
+	is.Equal(c.seen.newest().Code, svc.CodeExists) // an Observer hears what the host answers
 	c.as("acme", c.keys["Acme"]).get(ownKeys).is(401)
 	c.as("acme", "invented").get(ownKeys).is(401)
 	c.as("Acme", "").get(ownKeys).is(401)

@@ -31,7 +31,8 @@ import (
 
 // Server is a running Service with its HTTP interface. Use [New].
 type Server struct {
-	// URL has no final slash. The interface is under URL + [httpapi.DefaultPrefix].
+	// URL has no final slash. The interface is under URL + [httpapi.DefaultPrefix], or the Prefix of
+	// Options.HTTP.
 	URL     string
 	Service *svc.Service
 	API     *httpapi.Handler
@@ -129,10 +130,11 @@ func (s *Server) build(config svc.Config) *svc.Service {
 }
 
 // populate writes the bundle access and issues the keys, with a Service that has no hooks of the
-// host.
+// host and may write.
 func (s *Server) populate(config svc.Config) {
 	s.t.Helper()
 	config.Events.OnEvent, config.Users.Known = nil, nil
+	config.Users.RequireKnown, config.ReadOnly = false, false
 	s.Service = s.build(config)
 	s.Apply(access)
 	s.Admin, s.Alice = s.User("admin"), s.User("alice")

@@ -123,6 +123,9 @@ func TestClock(t *testing.T) {
 func TestEvents(t *testing.T) {
 	is := is.New(t)
 	var told []svc.Event
+	svctest.New(t, svctest.Options{Config: func(c *svc.Config) { // it makes its rows in spite of these
+		c.ReadOnly, c.Users.RequireKnown, c.Users.Known = true, true, func(context.Context, string) (bool, error) { return false, nil }
+	}})
 	server := svctest.New(t, svctest.Options{Config: func(c *svc.Config) {
 		c.Events.OnEvent = func(_ context.Context, event svc.Event) { told = append(told, event) }
 	}})

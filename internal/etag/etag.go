@@ -19,11 +19,12 @@ func Of(body ...any) string {
 	return `"` + hex.EncodeToString(sum[:16]) + `"`
 }
 
-// Matches reports whether ifMatch has a tag, or is empty. The comparison is weak: a proxy that
+// Matches reports whether ifMatch has a tag, or is empty. The tag "" is not known, so only [Any]
+// matches it. The comparison is weak: a proxy that
 // compresses answers may mark their tags as weak. The strong comparison of If-Match (RFC 9110,
 // section 13.1.1) would not protect better, because each tag here stands for one state of a row.
 func Matches(tag string, ifMatch []string) bool {
 	return len(ifMatch) == 0 || slices.ContainsFunc(ifMatch, func(given string) bool {
-		return given == Any || strings.TrimPrefix(given, "W/") == tag
+		return given == Any || tag != "" && strings.TrimPrefix(given, "W/") == tag
 	})
 }

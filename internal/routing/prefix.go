@@ -2,6 +2,7 @@
 package routing
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"path"
@@ -15,15 +16,22 @@ type Prefix struct {
 	segments []string // escaped; a {wildcard} matches any one segment
 }
 
-// NewPrefix returns the prefix that a host sets. "/" and "" are no prefix.
+// NewPrefix returns the prefix that a host sets. "/" and "" are no prefix. It panics when the prefix
+// is an address, or has a brace that is no parameter's.
 func NewPrefix(option string) Prefix {
+	if strings.Contains(option, "://") || strings.ContainsAny(option, "?#") || strings.TrimSpace(option) != option {
+		panic(fmt.Sprintf("svc: the Prefix %q is no path", option))
+	}
 	option = strings.Trim(option, "/")
 	if option == "" {
 		return Prefix{}
 	}
 	p := Prefix{text: "/" + option, segments: strings.Split(option, "/")}
 	for i, segment := range p.segments {
-		if !isParameter(segment) {
+		switch name := strings.TrimSuffix(strings.TrimPrefix(segment, "{"), "}"); {
+		case strings.ContainsAny(name, "{}") || name != segment && segment != "{"+name+"}":
+			panic(fmt.Sprintf("svc: the Prefix %q has a brace that is no parameter's", option))
+		case name == segment:
 			p.segments[i] = escape(segment)
 		}
 	}
@@ -79,7 +87,8 @@ func matches(want, have string) bool {
 const Tenant = "tenant"
 
 // TenantOf returns the name of a request's tenant: by a function of the host, or by the prefix, or,
-// for a route of the host, by its own {tenant}.
+// for a route of the host, by its own {tenant}, or else where the prefix has its parameter: not
+// every router sets the values of a path.
 func (p Prefix) TenantOf(r *http.Request, by func(*http.Request) string) string {
 	if by != nil {
 		return by(r)
@@ -87,7 +96,14 @@ func (p Prefix) TenantOf(r *http.Request, by func(*http.Request) string) string 
 	if path := EscapedPath(r.URL); p.Starts(path) {
 		return p.value(path, Tenant)
 	}
-	return r.PathValue(Tenant)
+	if name := r.PathValue(Tenant); name != "" {
+		return name
+	}
+	begin := Prefix{segments: p.segments[:slices.Index(p.segments, "{"+Tenant+"}")+1]}
+	if path := EscapedPath(r.URL); begin.Starts(path) {
+		return begin.value(path, Tenant)
+	}
+	return ""
 }
 
 // Has reports whether the prefix has a segment for the parameter of that name.

@@ -4,6 +4,7 @@ package semaphore
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // Semaphore admits as many callers at a time as its channel has room for. Make it with make. It is
@@ -23,6 +24,18 @@ func (s Semaphore) Acquire(ctx context.Context) (release func(), err error) {
 	case <-ctx.Done():
 		return func() {}, ctx.Err()
 	}
+}
+
+// AcquireWithin is Acquire that waits no longer than a time: the error is then late.
+func (s Semaphore) AcquireWithin(
+	ctx context.Context, longest time.Duration, late error,
+) (release func(), err error) {
+	waits, end := context.WithTimeoutCause(ctx, longest, late)
+	defer end()
+	if release, err = s.Acquire(waits); err != nil {
+		err = context.Cause(waits)
+	}
+	return release, err
 }
 
 // TryAcquire is Acquire that does not wait.

@@ -4,6 +4,7 @@ package otelsvc
 
 import (
 	"context"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -23,8 +24,8 @@ var _ httpapi.Observer = Spans{}
 // the pattern of the route, "svc" for a request without one. The parent is the span of the host's
 // own middleware in the request's context, if there is one.
 //
-// The attributes are those of the semantic conventions of OpenTelemetry: http.route,
-// http.response.status_code, error.type (the code of the problem) and enduser.id. Two are svc's:
+// The attributes are those of the semantic conventions of OpenTelemetry: http.request.method,
+// http.route, http.response.status_code, error.type (the code of the problem) and enduser.id. Two are svc's:
 // svc.tenant and svc.request_id. An attribute without a value is left out. No span holds a secret.
 // New panics when tracer is nil.
 func New(tracer trace.Tracer) Spans {
@@ -37,8 +38,12 @@ func New(tracer trace.Tracer) Spans {
 // Observe implements [httpapi.Observer].
 func (s Spans) Observe(ctx context.Context, o httpapi.Observation) {
 	var attributes []attribute.KeyValue
+	method, route, found := strings.Cut(o.Route, " ")
+	if !found {
+		method, route = "", o.Route
+	}
 	for _, a := range []struct{ key, value string }{
-		{"http.route", o.Route}, {"error.type", string(o.Code)}, {"enduser.id", o.Caller.ID},
+		{"http.request.method", method}, {"http.route", route}, {"error.type", string(o.Code)}, {"enduser.id", o.Caller.ID},
 		{"svc.tenant", o.Tenant}, {"svc.request_id", o.RequestID},
 	} {
 		if a.value != "" {
@@ -61,7 +66,7 @@ func (s Spans) Observe(ctx context.Context, o httpapi.Observation) {
 }
 
 // Decision adds an event "svc.decision" to the span of ctx, if that is recorded: with the action,
-// the bank and the outcome. Use it as [svc.Config].OnDecision.
+// the bank and the outcome. Use it as [svc.EventConfig].OnDecision.
 func Decision(ctx context.Context, e svc.DecisionEvent) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {

@@ -70,7 +70,7 @@ func TestSpans(t *testing.T) {
 		attributes[string(a.Key)] = a.Value.String()
 	}
 	is.Equal(attributes, map[string]string{
-		"http.route": "GET /ext/svc/admin/templates/{template_id}", "http.response.status_code": "404",
+		"http.request.method": "GET", "http.route": "/ext/svc/admin/templates/{template_id}", "http.response.status_code": "404",
 		"error.type": "not_found", "enduser.id": "alice", "svc.request_id": "r1",
 	})
 	events := ended[3].Events()
