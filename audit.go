@@ -138,7 +138,7 @@ func (s *Audit) Forget(
 	ctx context.Context, by Principal, who Identity, pseudonym string,
 ) (erased int64, err error) {
 	var c checker
-	c.lookup("id", who.ID)
+	c.holderWith(who, c.lookup)
 	if pseudonym != "" {
 		c.id("pseudonym", pseudonym)
 	}

@@ -46,8 +46,8 @@ func printAudit(flags *flag.FlagSet, c *call) rowsAction {
 		query := svc.AuditQuery{Limit: *limit}
 		for seen := int64(0); ; {
 			news, err := t.recordsAfter(ctx, seen, query)
-			if err != nil {
-				return err
+			if err != nil && (seen == 0 || svc.ErrorCode(err) != svc.CodeUnavailable || ctx.Err() != nil) {
+				return err // else the database or the server may be back soon
 			}
 			for _, record := range slices.Backward(news) {
 				seen, query.Limit = record.Number, 0

@@ -68,14 +68,14 @@ func restore(ctx context.Context, c *call, shown *progress) (err error) {
 		return err
 	}
 	defer from.Close()
-	db := filepath.Join(drafts, databaseName)
-	if err := unpackDatabase(ctx, from, db); err != nil {
-		return err
-	}
-	if err := unpackKeys(ctx, from, keys, c.log); err != nil {
-		return err
-	}
 	return place(c, keys, func() error {
+		db := filepath.Join(drafts, databaseName)
+		if err := unpackDatabase(ctx, from, db); err != nil {
+			return err
+		}
+		if err := unpackKeys(ctx, from, keys, c.log); err != nil {
+			return err
+		}
 		if isPostgres(c.DB) {
 			return copyRows(ctx, db, c.DB, shown)
 		}
