@@ -55,8 +55,8 @@ type NewAPIKey struct {
 	Description *string   // at most [limits.DescriptionLength] characters; nil: none
 	ExpiresAt   time.Time // stored to the microsecond; zero: never
 	// ScopingPolicyID narrows the key for good: see [APIKey]. The caller needs iam:policies:read,
-	// or must have that policy, itself or by one of its groups. Any other policy is CodeInvalid,
-	// like one that does not exist. "": the key is not narrowed.
+	// or must have that policy, itself or by one of its groups, unless it is built in. Any other is
+	// CodeInvalid, like one that does not exist. "": the key is not narrowed.
 	ScopingPolicyID string
 	// Rate limits how often the key may be used. Zero: no limit, and left out of the request's
 	// digest.

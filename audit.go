@@ -138,7 +138,10 @@ func (s *Audit) Forget(
 	ctx context.Context, by Principal, who Identity, pseudonym string,
 ) (erased int64, err error) {
 	var c checker
-	c.holderWith(who, c.lookup)
+	if who.Kind != KindUser && who.Kind != KindServiceAccount {
+		c.add("kind", "must be that of a user or of a service account")
+	}
+	c.lookup("id", who.ID)
 	if pseudonym != "" {
 		c.id("pseudonym", pseudonym)
 	}

@@ -316,9 +316,10 @@ func (s *Service) ForgetUser(ctx context.Context, by Principal, id string) error
 }
 
 // Close ends the background work, records the last uses of keys, and returns when all has ended.
-// After it, Decide returns CodeUnavailable. A second call does nothing. Close waits for a running
-// OnEvent, and for a few more that the outbox has: some seconds, or one OnEvent long. So an OnEvent
-// must not call Close. The host closes the store after the Service. The error is always nil.
+// After it, Decide returns CodeUnavailable, and nothing follows the store: close the Service when
+// the server has ended. A second call does nothing. Close waits for an OnEvent with an event of the
+// outbox, and a few more: some seconds, or one OnEvent long. So an OnEvent must not call Close. The
+// host closes the store after the Service. The error is always nil.
 func (s *Service) Close() error {
 	s.closed.Store(true)
 	if s.work != nil {

@@ -232,7 +232,8 @@ func (c *Client) CheckSource(source svc.SourceKey, url string) error {
 // An error is an [*svc.Error]. CodeNotFound: the catalogue has no entry with that id.
 // CodeSourceFailed: the source is unreachable or forbidden, its answer is bad, or the entry is bad.
 // CodeSourceTimeout: the source took too long. CodeUnavailable: the store cannot check the serial
-// of a signed catalogue. When the caller cancels ctx, the error wraps [context.Canceled].
+// of a signed catalogue. When the caller cancels ctx, the error is no Error and wraps
+// [context.Canceled].
 func (c *Client) Template(
 	ctx context.Context, from svc.Upstream, id string,
 ) (svc.Content, error) {

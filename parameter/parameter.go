@@ -51,8 +51,8 @@ const (
 // sets the parameter, that value counts.
 //
 // That is for service accounts and their scoping policies. The policy of a narrowed key gives
-// nothing: Append and Replace leave what the holder has, and the others reduce only a value that
-// the holder has.
+// nothing: Append and Replace leave what the holder has, and the others change only a value that the
+// holder has. Greater and Unite are for values that forbid: there, more is less.
 type Narrow int
 
 // The ways to narrow. The zero Narrow is none.
