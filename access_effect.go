@@ -13,11 +13,13 @@ import (
 	"github.com/extsvc/svc/internal/policy"
 )
 
-// editPatience is how long an edit waits for the others of this process. In a store, it waits as long
-// for those of other processes.
+// editPatience is how long an edit waits for the others of this process. In a store, it waits as
+// long for those of other processes.
 const editPatience = 4 * time.Second
 
-var errEditing = &Error{Code: CodeUnavailable, Message: "another call is changing access: try again"}
+var errEditing = &Error{
+	Code: CodeUnavailable, Message: "another call is changing access: try again",
+}
 
 // standing are the rights of a holder, as if the holder were active. Nil subject: it has no row.
 type standing struct {

@@ -23,8 +23,8 @@ func (c *ServiceAccounts) Read(ctx context.Context, id string) (svc.ServiceAccou
 	return call(ctx, c.conn, c.at("GET /service-accounts/{sa_id}", id), serviceAccount)
 }
 
-// Create adds a service account and returns it. A new account is active: Inactive is CodeInvalid. In
-// the own half, OwnerUserID must be "". Errors: CodeInvalid, CodeForbidden, CodeExists, CodeLimit.
+// Create adds a service account and returns it. In the own half, OwnerUserID must be "". Errors:
+// CodeInvalid (also for Inactive: a new account is active), CodeForbidden, CodeExists, CodeLimit.
 func (c *ServiceAccounts) Create(
 	ctx context.Context, in svc.ServiceAccount,
 ) (svc.ServiceAccount, error) {

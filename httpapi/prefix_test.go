@@ -158,12 +158,17 @@ func TestOddTargets(t *testing.T) {
 	}
 }
 
-// A missing service is found when the handler is made, and not with the first request.
+// A missing service, and a prefix that is no path, are found when the handler is made, and not with the first request.
 func TestNewNeedsAService(t *testing.T) {
+	with := func(prefix string) func() {
+		return func() { httpapi.New(newSite(t).service, httpapi.Options{Prefix: prefix}) }
+	}
 	for want, construct := range map[string]func(){
-		"httpapi: New needs a Service":      func() { httpapi.New(nil, httpapi.Options{}) },
-		"httpapi: NewTenants needs Tenants": func() { httpapi.NewTenants(nil, httpapi.Options{Prefix: "/t/{tenant}"}) },
-		"adminpage: New needs a Service":    func() { adminpage.New(nil, adminpage.Options{}) },
+		"httpapi: New needs a Service":               func() { httpapi.New(nil, httpapi.Options{}) },
+		"httpapi: NewTenants needs Tenants":          func() { httpapi.NewTenants(nil, httpapi.Options{Prefix: "/t/{tenant}"}) },
+		"adminpage: New needs a Service":             func() { adminpage.New(nil, adminpage.Options{}) },
+		`svc: the Prefix "https://h/svc" is no path`: with("https://h/svc"), `svc: the Prefix " /svc" is no path`: with(" /svc"),
+		`svc: the Prefix "svc/{x" has a brace`: with("/svc/{x"), `svc: the Prefix "x}" has a brace`: with("/x}/"), `svc: the Prefix "a{x}" has a brace`: with("a{x}"),
 		"adminpage: NewTenants needs Tenants": func() {
 			adminpage.NewTenants(nil, adminpage.Options{Prefix: "/t/{tenant}"})
 		},

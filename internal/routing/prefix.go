@@ -16,10 +16,11 @@ type Prefix struct {
 	segments []string // escaped; a {wildcard} matches any one segment
 }
 
-// NewPrefix returns the prefix that a host sets. "/" and "" are no prefix. It panics when the prefix
-// is an address, or has a brace that is no parameter's.
+// NewPrefix returns the prefix that a host sets. "/" and "" are no prefix. It panics when the
+// prefix is an address, or has a brace that is no parameter's.
 func NewPrefix(option string) Prefix {
-	if strings.Contains(option, "://") || strings.ContainsAny(option, "?#") || strings.TrimSpace(option) != option {
+	if strings.Contains(option, "://") || strings.ContainsAny(option, "?#") ||
+		strings.TrimSpace(option) != option {
 		panic(fmt.Sprintf("svc: the Prefix %q is no path", option))
 	}
 	option = strings.Trim(option, "/")

@@ -30,10 +30,10 @@ func (s Semaphore) Acquire(ctx context.Context) (release func(), err error) {
 func (s Semaphore) AcquireWithin(
 	ctx context.Context, longest time.Duration, late error,
 ) (release func(), err error) {
-	waits, end := context.WithTimeoutCause(ctx, longest, late)
+	waits, end := context.WithTimeout(ctx, longest)
 	defer end()
-	if release, err = s.Acquire(waits); err != nil {
-		err = context.Cause(waits)
+	if release, err = s.Acquire(waits); err != nil && ctx.Err() == nil {
+		err = late
 	}
 	return release, err
 }

@@ -25,7 +25,8 @@ var _ httpapi.Observer = Spans{}
 // own middleware in the request's context, if there is one.
 //
 // The attributes are those of the semantic conventions of OpenTelemetry: http.request.method,
-// http.route, http.response.status_code, error.type (the code of the problem) and enduser.id. Two are svc's:
+// http.route, http.response.status_code, error.type (the code of the problem) and enduser.id. Two
+// are svc's:
 // svc.tenant and svc.request_id. An attribute without a value is left out. No span holds a secret.
 // New panics when tracer is nil.
 func New(tracer trace.Tracer) Spans {
@@ -43,7 +44,8 @@ func (s Spans) Observe(ctx context.Context, o httpapi.Observation) {
 		method, route = "", o.Route
 	}
 	for _, a := range []struct{ key, value string }{
-		{"http.request.method", method}, {"http.route", route}, {"error.type", string(o.Code)}, {"enduser.id", o.Caller.ID},
+		{"http.request.method", method}, {"http.route", route},
+		{"error.type", string(o.Code)}, {"enduser.id", o.Caller.ID},
 		{"svc.tenant", o.Tenant}, {"svc.request_id", o.RequestID},
 	} {
 		if a.value != "" {
