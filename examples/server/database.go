@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 
@@ -46,6 +47,8 @@ func (c *config) openDatabase(ctx context.Context) (database, error) {
 	if isPostgres(c.DB) {
 		return postgres.Open(ctx, c.DB, c.Postgres.options())
 	}
+	// A restore that was killed at its end has left the draft of this file, a second name of it.
+	_ = removeAbandoned(filepath.Dir(c.DB))
 	return sqlite.Open(ctx, c.DB, sqlite.Options{Fast: c.SQLite.Fast})
 }
 

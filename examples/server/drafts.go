@@ -59,7 +59,9 @@ func put(draft, name string) (made bool, err error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return false, err
 	}
-	made = err == nil
+	if made = err == nil; made {
+		_ = os.Remove(draft) // SQLite opens no database with two names
+	}
 	if err = syncDir(filepath.Dir(name)); err != nil && made {
 		_ = os.Remove(name)
 	}

@@ -389,3 +389,12 @@ func TestDocumentedServerCommands(t *testing.T) {
 		})
 	}
 }
+
+// A restore that is killed when all is in place has left its draft, a second name of the database.
+func TestServerAfterARestoreThatWasKilledAtItsEnd(t *testing.T) {
+	is, u := is.New(t), use(t, newDB(t))
+	drafts := filepath.Join(filepath.Dir(u.db), draftsPrefix+"12")
+	is.NoErr(os.Mkdir(drafts, 0o700))
+	is.NoErr(os.Link(u.db, filepath.Join(drafts, databaseName)))
+	u.check(t, u.db, u.keys)
+}
