@@ -125,7 +125,7 @@ func (s *Access) Tests(ctx context.Context, by Principal) (all []AccessTest, err
 	if err := s.authorize(ctx, by, action.PoliciesRead); err != nil {
 		return nil, err
 	}
-	page := AccessPage{Kind: event.TargetTest, Limit: 100 * limits.AccessTests} // imported
+	page := AccessPage{Kind: event.TargetTest, Limit: 100 * limits.AccessTests} // earlier versions kept more
 	_, err = s.base.store.ReadAccess(ctx, AccessRead{Page: &page}, func(part Bundle) error {
 		all = append(all, part.Tests...)
 		return nil

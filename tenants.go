@@ -16,6 +16,7 @@ import (
 	"github.com/extsvc/svc/internal/fairqueue"
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/lists"
+	"github.com/extsvc/svc/internal/semaphore"
 	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/parameter"
@@ -136,7 +137,7 @@ type Tenants struct {
 	work     *background.Group
 	journal  *committer // of the outbox that all tenants share; it has none when each has its own
 	keys     *keyring.Ring
-	slots    chan struct{} // one for each tenant that is being opened
+	slots    semaphore.Semaphore // one for each tenant that is being opened
 	analyses *fairqueue.Queue
 	ticks    atomic.Int64 // counts the looks for idle tenants: a clock that costs nothing to read
 
@@ -181,7 +182,7 @@ func NewTenants(config TenantsConfig) (*Tenants, error) {
 	t := &Tenants{
 		config: config, log: log, work: background.NewGroup(log), keys: ring,
 		journal: &committer{base: b, onEvent: config.Config.Events.OnEvent},
-		slots:   make(chan struct{}, tenantsAtOnce), analyses: fairqueue.OfProcessors(),
+		slots:   make(semaphore.Semaphore, tenantsAtOnce), analyses: fairqueue.OfProcessors(),
 		open: map[string]*tenantService{}, leaving: map[*tenantService]bool{},
 	}
 	t.work.Start(t.follow)

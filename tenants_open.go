@@ -142,37 +142,33 @@ func (t *Tenants) begin(
 	if text.IDProblem(name, limits.IDLength) != "" {
 		return nil, false, noTenant()
 	}
-	late := time.NewTimer(tenantPatience)
-	defer late.Stop()
-	select {
-	case t.slots <- struct{}{}:
-	case <-late.C:
-		return nil, false, unavailableTenant(errors.New("others have been opening for too long"))
-	case <-ctx.Done():
-		return nil, false, fault("open a tenant", ctx.Err())
+	late := unavailableTenant(errors.New("others have been opening for too long"))
+	release, err := t.slots.AcquireWithin(ctx, tenantPatience, late)
+	if err != nil {
+		return nil, false, fault("open a tenant", err)
 	}
 	s = &tenantService{name: name, ready: make(chan struct{}), ended: make(chan struct{})}
 	s.life, s.endIt = context.WithCancel(context.Background())
 	s.users.Store(1)
 	if other := t.add(s); other != nil {
-		<-t.slots
+		release()
 		return other, false, nil
 	}
-	if !t.work.Start(func(ctx context.Context) { t.fill(ctx, s) }) {
-		<-t.slots
+	if !t.work.Start(func(ctx context.Context) { t.fill(ctx, s, release) }) {
+		release()
 		t.fail(s, unavailableTenant(errors.New("the Tenants are closed")))
 		return nil, false, s.err
 	}
 	return s, true, nil
 }
 
-// fill opens a tenant.
-func (t *Tenants) fill(ctx context.Context, s *tenantService) {
+// fill opens a tenant, and then releases its slot.
+func (t *Tenants) fill(ctx context.Context, s *tenantService, release func()) {
 	service, err := t.openService(ctx, s)
 	if err != nil && s.close != nil {
 		err = errors.Join(err, s.closeBoth())
 	}
-	<-t.slots
+	release()
 	switch s.service = service; {
 	case ErrorCode(err) == CodeNotFound:
 		t.fail(s, err)

@@ -20,9 +20,7 @@ func (c *Templates) List(
 	ctx context.Context, query svc.TemplateQuery,
 ) iter.Seq2[svc.Template, error] {
 	r := c.at("GET /templates").where("category", query.Category, "tag", query.Tag)
-	if query.Skip != 0 {
-		r.wrong = svc.Invalid("skip", "must be 0: a server skips no rows")
-	}
+	r = r.unless("skip", query.Skip != 0)
 	return list(ctx, c.conn, r.part(query.Limit, query.AfterName, query.AfterID),
 		"templates", template)
 }

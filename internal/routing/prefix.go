@@ -94,17 +94,15 @@ func (p Prefix) TenantOf(r *http.Request, by func(*http.Request) string) string 
 	if by != nil {
 		return by(r)
 	}
-	if path := EscapedPath(r.URL); p.Starts(path) {
-		return p.value(path, Tenant)
-	}
-	if name := r.PathValue(Tenant); name != "" {
+	path := EscapedPath(r.URL)
+	if name := r.PathValue(Tenant); name != "" && !p.Starts(path) {
 		return name
 	}
-	begin := Prefix{segments: p.segments[:slices.Index(p.segments, "{"+Tenant+"}")+1]}
-	if path := EscapedPath(r.URL); begin.Starts(path) {
-		return begin.value(path, Tenant)
+	upTo := Prefix{segments: p.segments[:slices.Index(p.segments, "{"+Tenant+"}")+1]}
+	if !upTo.Starts(path) {
+		return ""
 	}
-	return ""
+	return p.value(path, Tenant)
 }
 
 // Has reports whether the prefix has a segment for the parameter of that name.

@@ -26,9 +26,8 @@ var _ httpapi.Observer = Spans{}
 //
 // The attributes are those of the semantic conventions of OpenTelemetry: http.request.method,
 // http.route, http.response.status_code, error.type (the code of the problem) and enduser.id. Two
-// are svc's:
-// svc.tenant and svc.request_id. An attribute without a value is left out. No span holds a secret.
-// New panics when tracer is nil.
+// are svc's: svc.tenant and svc.request_id. An attribute without a value is left out. No span holds
+// a secret. New panics when tracer is nil.
 func New(tracer trace.Tracer) Spans {
 	if tracer == nil {
 		panic("otelsvc: New needs a Tracer")
