@@ -27,6 +27,9 @@ var places = map[string]func(t *testing.T) string{
 func inEach(t *testing.T, test func(t *testing.T, flags []string)) {
 	for kind, place := range places {
 		t.Run(kind, func(t *testing.T) {
+			if kind == "PostgreSQL" {
+				longtest.Test(t, "these commands with PostgreSQL")
+			}
 			test(t, []string{"-db", place(t), "-keys", filepath.Join(t.TempDir(), "svc.keys")})
 		})
 	}

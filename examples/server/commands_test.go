@@ -11,6 +11,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/testscript"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
@@ -22,6 +23,7 @@ func TestCommands(t *testing.T) {
 		p := player{T: t}
 		for name, value := range values {
 			if strings.Contains(value, "$POSTGRES") {
+				longtest.Test(t, "these commands with PostgreSQL")
 				p.Setenv("POSTGRES", pgtest.Database(t))
 			}
 			p.Setenv(name, value)

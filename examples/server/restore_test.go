@@ -36,6 +36,9 @@ func TestCopyAndRestore(t *testing.T) {
 	for from, source := range places {
 		for to, target := range places {
 			t.Run(from+" to "+to, func(t *testing.T) {
+				if from == to {
+					longtest.Test(t, "from one kind to the same")
+				}
 				is := parallel(t)
 				u := use(t, source(t))
 				file := u.backUp(t)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/examples/internal/programtest"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
@@ -71,6 +72,9 @@ func TestTenants(t *testing.T) {
 	t.Parallel()
 	for name, place := range places {
 		t.Run(name, func(t *testing.T) {
+			if name == "PostgreSQL" {
+				longtest.Test(t, "the server with PostgreSQL")
+			}
 			t.Parallel()
 			is, at := is.New(t), place(t)
 			base, keys := start(t, "-tenants", "3", "-db", at)
@@ -108,6 +112,7 @@ func TestMove(t *testing.T) {
 
 // Nobody loses what a running server has accepted, and a move that was killed can be repeated.
 func TestMoveUnderRequests(t *testing.T) {
+	longtest.Test(t, "a move while requests come")
 	t.Parallel()
 	is := is.New(t)
 	folder, url := filepath.Join(t.TempDir(), "tenants"), pgtest.Database(t)

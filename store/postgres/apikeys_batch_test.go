@@ -147,7 +147,7 @@ func TestAddedKeysAreNeverTooMany(t *testing.T) {
 // Of keys added by several callers at once, through two stores and as other transactions do, no
 // holder gets more than are allowed.
 func TestAddedKeysAreNeverTooManyAtOnce(t *testing.T) {
-	t.Parallel()
+	long(t, "batches up to the limit")
 	const most, holders = 5, 3
 	is, url := is.New(t), migrated(t)
 	stores := []*postgres.Store{open(t, url, postgres.Options{}), open(t, url, postgres.Options{})}
@@ -353,7 +353,7 @@ func TestAddedKeysHaveTheirRecords(t *testing.T) {
 
 // A batch that runs again says what the last run has added: here nothing, as the place is taken in the meantime.
 func TestAddedKeysOfASecondRun(t *testing.T) {
-	is, b := is.New(t), inBatches(t)
+	is, b := long(t, "a batch that runs twice"), inBatches(t)
 	ctx := t.Context()
 	for _, statement := range []string{
 		`CREATE SEQUENCE runs`, `CREATE SEQUENCE goes_on`,

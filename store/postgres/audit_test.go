@@ -112,7 +112,7 @@ func (c *clerk) problem(count int, ordered ...string) string {
 
 // TestTwoProcessesChain: Services with clocks that go back, and a check among them, leave one chain with an order that each caller can tell.
 func TestTwoProcessesChain(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "two processes that chain")
 	url := migrated(t)
 	var services []*svc.Service
 	var clock atomic.Int64
@@ -185,7 +185,7 @@ func TestForgetUserInTheQueue(t *testing.T) {
 
 // TestVerifyOnAStandby: who can only read checks the records, while events wait for somebody else.
 func TestVerifyOnAStandby(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "verification on a standby")
 	url := migrated(t)
 	c := newClerk(t, url, postgres.Options{})
 	is.NoErr(sqltest.CreateTemplate(t.Context(), c.service, "a"))

@@ -293,7 +293,7 @@ func fromTheFirst(
 // a follower is told of each mutation once.
 func TestLanes(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(longtest.Times(2, 40)) {
+	for seed := range uint64(longtest.Times(1, 40)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			if wrong := lanesOf(t, seed, func(query string) string { return query }); wrong != "" {
 				t.Error(wrong)

@@ -13,6 +13,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -100,7 +101,7 @@ func TestUnknownDatabase(t *testing.T) {
 
 // A database that accepts no connections for a while does so in maintenance.
 func TestDatabaseThatAcceptsNobody(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "a database in maintenance")
 	own := pgtest.Database(t)
 	store := must(postgres.Open(t.Context(), own, postgres.Options{}))
 	t.Cleanup(func() { is.NoErr(store.Close()) })
@@ -154,7 +155,7 @@ func TestConnectionsAreSetUp(t *testing.T) {
 
 // Open raises a weaker setting of the server, the database, the role or the URL, and keeps a stronger one.
 func TestCommitsAreDurable(t *testing.T) {
-	t.Parallel()
+	long(t, "weaker settings of servers")
 	url := migrated(t)
 	for servers, want := range map[string]string{
 		"off": "on", "local": "on", "remote_write": "on", "on": "on", "remote_apply": "remote_apply",
@@ -188,7 +189,7 @@ func TestPooler(t *testing.T) {
 // The Store relies on how the server writes texts, whatever a role or a database has set. Where it must
 // not set that itself, the start fails.
 func TestTextsOfTheServer(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "servers that write texts otherwise")
 	url := migrated(t)
 	for name, values := range map[string][2]string{
 		"bytea_output": {"escape", "hex"}, "extra_float_digits": {"-15", "1"}, "client_encoding": {"LATIN1", "UTF8"},
@@ -217,7 +218,7 @@ func TestTextsOfTheServer(t *testing.T) {
 
 // A database in another encoding than UTF8 lacks letters, or bytes, that the Store must keep.
 func TestEncodingOfTheDatabase(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "databases in other encodings")
 	admin, address := pgtest.Open(t, pgtest.Server(t)), pgtest.Database(t)
 	in := must(url.Parse(address))
 	for _, encoding := range []string{"SQL_ASCII", "LATIN1"} {
@@ -285,7 +286,7 @@ func TestLockedIsUnavailable(t *testing.T) {
 func TestLateServerIsUnavailable(t *testing.T) {
 	t.Parallel()
 	url := migrated(t)
-	for range 50 {
+	for range longtest.Times(5, 50) {
 		store, err := postgres.Open(t.Context(), url, postgres.Options{Timeout: time.Millisecond, NoNotify: true})
 		if err == nil {
 			err = store.Close()

@@ -131,6 +131,13 @@ func parallel(t *testing.T) *is.I {
 	return is.New(t)
 }
 
+// long is parallel for a test that only CI runs.
+func long(t *testing.T, shows string) *is.I {
+	t.Helper()
+	longtest.Test(t, shows)
+	return parallel(t)
+}
+
 // must is the value of a call that does not fail.
 func must[T any](value T, err error) T {
 	if err != nil {
@@ -188,7 +195,7 @@ func TestStats(t *testing.T) {
 
 // Tenants share an outbox, and each counts all of it.
 func TestStatsOfTenants(t *testing.T) {
-	is := is.New(t)
+	is := long(t, "what tenants count")
 	in := openTenants(t, listURL(t), postgres.Options{})
 	a, b := tenantStore(t, in, made(t, in, "a")), tenantStore(t, in, made(t, in, "b"))
 	is.NoErr(a.AddEvents(t.Context(), []svc.Event{{ID: uuid.New(), Tenant: "a"}}))

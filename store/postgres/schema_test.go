@@ -71,7 +71,7 @@ func closed(opened io.Closer, err error) error {
 // Tables that only a later schema of the search path has belong to another deployment. No way to
 // start takes them for its own, or makes others.
 func TestTablesOfAnotherDeployment(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "tables of another deployment")
 	prod, staging := pgtest.Schema(t), pgtest.Schema(t)
 	is.NoErr(must(postgres.OpenTenants(t.Context(), prod, patiently(postgres.Options{NoNotify: true}))).Close())
 	first, later := schemaOf(t, staging), schemaOf(t, prod)
@@ -114,7 +114,7 @@ func TestSchemaThatIsMissing(t *testing.T) {
 
 // A schema that the role may no longer use is not searched. The start must not make new tables in the next one.
 func TestSchemaThatMayNotBeUsed(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "a schema that is closed")
 	owner := pgtest.Database(t)
 	db := pgtest.Open(t, owner)
 	for _, schema := range []string{`mine`, `"MineToo"`, `"$user"`} {
@@ -190,7 +190,7 @@ func TestMigrateMakesSchema(t *testing.T) {
 
 func TestOpenAtOnceInOneProcess(t *testing.T) {
 	t.Parallel()
-	for range longtest.Times(2, 5) {
+	for range longtest.Times(1, 5) {
 		openAtOnce(t, pgtest.Schema(t), postgres.Options{})
 	}
 }
@@ -205,7 +205,7 @@ func openAtOnce(t *testing.T, url string, options postgres.Options) {
 }
 
 func TestPrintedMigrationsAreTheMigrations(t *testing.T) {
-	t.Parallel()
+	long(t, "that printed migrations are the migrations")
 	sqltest.Databases{
 		Dialect: postgres.Dialect(), Schema: schema,
 		New:     func(t *testing.T) string { return pgtest.Schema(t) },

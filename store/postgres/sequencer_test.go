@@ -186,7 +186,7 @@ func TestSequencerAmongOthers(t *testing.T) {
 // TestSequencerOfManyEvents: while a sequencer reads a long queue, statement by statement, an event with a small number is
 // committed, and then another by the same caller. They come in this order.
 func TestSequencerOfManyEvents(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "a long queue of the audit")
 	c := newClerk(t, migrated(t), postgres.Options{})
 	at, count := 0, 0
 	for met := true; met; at++ {

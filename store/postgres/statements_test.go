@@ -94,7 +94,7 @@ func TestPlans(t *testing.T) {
 // TestPlanOfChanges: of a full feed, a follower reads what it has not seen, also when the server has
 // counted the rows, and when it has not.
 func TestPlanOfChanges(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "plans of large tables")
 	url, seen := newlyMigrated(t), &recorder{statements: map[string]bool{}}
 	host, db := traced(t, url, seen), pgtest.Open(t, url)
 	db.SetMaxOpenConns(1)
@@ -119,7 +119,7 @@ func TestPlanOfChanges(t *testing.T) {
 
 // TestPlanOfRecordsByTime: the records of a time are ranges of numbers, which the index of spans gives.
 func TestPlanOfRecordsByTime(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "plans of large tables")
 	url, seen := newlyMigrated(t), &recorder{statements: map[string]bool{}}
 	store := sqlstore.New(traced(t, url, seen), traced(t, url, seen), postgres.Dialect())
 	must(store.AuditRecords(t.Context(), svc.AuditQuery{Until: time.Now(), Limit: 10}))
@@ -237,7 +237,7 @@ func (r *recorder) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndDa
 // A connection keeps its plans for the checks of references. Those that it made while tables were small
 // are not for many rows: each row would read a table from its start.
 func TestReferencesOfManyRows(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "plans of large tables")
 	db := openSingle(t).DB()
 	// read returns how many rows a change reads without an index.
 	read := func(write svc.AccessWrite) (rows int) {
@@ -274,7 +274,7 @@ func TestReferencesOfManyRows(t *testing.T) {
 
 // A change that names few rows reads no large table from its start.
 func TestFewRowsOfMany(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "plans of large tables")
 	opened := openSingle(t)
 	const n, groups = 10_000, 100
 	many := referring(0, n)
@@ -345,7 +345,7 @@ func insertRecords(t *testing.T, db *sql.DB, rows string, args ...any) {
 
 // A list of the records of one who has many, but none of late, does not read those of all others.
 func TestRecordsOfLongAgo(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "plans of large tables")
 	db := openSingle(t).DB()
 	const n = 20_000
 	insertRecords(t, db, `SELECT i, i AS number, 'user' AS kind, CASE WHEN i * 2 <= $1 THEN 'before' ELSE 'since' END AS who
@@ -368,7 +368,7 @@ func TestRecordsOfLongAgo(t *testing.T) {
 // A list of rare records, by kind or time, goes through a long log range by range: one statement for all could take longer
 // than the database may stay silent.
 func TestRecordsOfFew(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "plans of large tables")
 	url, seen := newlyMigrated(t), &recorder{statements: map[string]bool{}}
 	db := pgtest.Open(t, url)
 	const n, apart = 40, 100_000

@@ -148,7 +148,7 @@ func TestSchemasOfTenants(t *testing.T) {
 
 // The tables that a new tenant gets at once are those that the migrations make one after the other.
 func TestTablesOfTenants(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "that the tables of a tenant are those of the migrations")
 	url := listURL(t)
 	in, db := openTenants(t, url, postgres.Options{}), pgtest.Open(t, url)
 	tables := func(schema string) (all []string) {
@@ -266,7 +266,7 @@ func serviceTenants(t *testing.T, url string, options postgres.Options) sqltest.
 
 // The events of a host's transaction are delivered, with the name of the tenant, whether or not the tenant is open.
 func TestOutboxOfTenants(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "the outbox of tenants")
 	in := openTenants(t, listURL(t), postgres.Options{})
 	events := make(chan svc.Event, 10)
 	tenants := sqltest.NewTenants(t, in, svc.Config{Events: svc.EventConfig{OnEvent: func(_ context.Context, e svc.Event) { events <- e }}})
@@ -303,7 +303,7 @@ func TestTenantMoves(t *testing.T) {
 
 // All tenants together have the connections of the options and one that listens.
 func TestConnectionsOfTenants(t *testing.T) {
-	t.Parallel()
+	long(t, "how many connections tenants have")
 	url := pgtest.Database(t)
 	most := longtest.Times(3, 0) // 0: the default, with more tenants
 	in := must(postgres.OpenTenants(t.Context(), url, patiently(postgres.Options{MaxOpen: most})))
@@ -318,7 +318,7 @@ func TestConnectionsOfTenants(t *testing.T) {
 
 // A tenant whose calls all wait for a lock of the host leaves a connection to the others.
 func TestLockedTenant(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "a tenant that a host has locked")
 	url := pgtest.Database(t)
 	in := openTenants(t, url, postgres.Options{MaxOpen: 9})
 	locked, quiet := made(t, in, "locked"), made(t, in, "quiet")
@@ -344,7 +344,7 @@ func TestLockedTenant(t *testing.T) {
 
 // A tenant whose tables are newer than the program, or broken, stops no other.
 func TestBrokenTenant(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "tenants whose tables are broken")
 	url := pgtest.Database(t)
 	in := openTenants(t, url, postgres.Options{})
 	tenants := sqltest.NewTenants(t, in, svc.Config{})
