@@ -334,9 +334,9 @@ func (s *committer) announce(ctx context.Context, events []Event) error {
 	return nil
 }
 
-// tell calls OnEvent and logs its panic. The mutation is committed, so a panic is no failure of the
-// method.
-func (s *committer) tell(ctx context.Context, event Event) {
+// tell calls OnEvent, and reports whether that has returned. It logs a panic: the mutation is
+// committed, so that is no failure of the method.
+func (s *committer) tell(ctx context.Context, event Event) (told bool) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			s.log.ErrorContext(ctx, "svc: Config.Events.OnEvent panicked",
@@ -345,6 +345,7 @@ func (s *committer) tell(ctx context.Context, event Event) {
 	}()
 	// The mutation is committed, even when its caller no longer waits.
 	s.onEvent(context.WithoutCancel(ctx), event)
+	return true
 }
 
 // errAnswered says that a request already has an answer. It never leaves the package: once reads

@@ -162,8 +162,8 @@ type EventConfig struct {
 	// before the method returns, in the caller's goroutine, concurrently. In transactions of the
 	// host it needs a Store that is an [OutboxStore] ([Service.WithTx]).
 	//
-	// Its ctx has the values of the caller's, but does not end. A panic is logged and fails
-	// nothing. When the process ends between a commit and the call, or the store cannot say whether it
+	// Its ctx has the values of the caller's, but does not end. A panic is logged and fails nothing;
+	// an event of the outbox comes again about half a minute later, until OnEvent returns. When the process ends between a commit and the call, or the store cannot say whether it
 	// has committed, the event is lost, unless the outbox holds it, or the answer to the idempotency
 	// key of the request shows the commit. Its record (Keep) is not lost. Nil: events are dropped.
 	OnEvent func(ctx context.Context, event Event)

@@ -488,11 +488,12 @@ func (d Decision) Strategy() (strategy string, ok bool) { return d.of.Strategy()
 func (s *committer) delivery() outbox.Delivery[Event] {
 	return outbox.Delivery[Event]{
 		Store: s.roles.outbox, Now: s.now, ID: func(e Event) uuid.UUID { return e.ID },
-		Tell: func(ctx context.Context, e Event) { // an OnEvent that ends its goroutine ends no delivery
-			if err := background.Call(func() error { s.tell(ctx, e); return nil }); err != nil {
+		Tell: func(ctx context.Context, e Event) (told bool) { // when OnEvent ends its goroutine: false
+			if err := background.Call(func() error { told = s.tell(ctx, e); return nil }); err != nil {
 				s.log.ErrorContext(ctx, "svc: Config.Events.OnEvent has ended its goroutine",
 					"event", e.ID, "action", e.Action)
 			}
+			return told
 		},
 		Report: background.Reporter(s.log, "deliver events from the outbox"),
 	}

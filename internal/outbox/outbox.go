@@ -33,7 +33,7 @@ type Store[E any] interface {
 type Delivery[E any] struct {
 	Store Store[E]
 	Now   func() time.Time
-	Tell  func(ctx context.Context, event E)
+	Tell  func(ctx context.Context, event E) (told bool)
 	ID    func(event E) uuid.UUID
 	// Report is called before Run tries again: after the first failure, then once a minute, and with
 	// nil when a try succeeds again.
@@ -59,7 +59,7 @@ func (d Delivery[E]) Run(ctx context.Context) {
 }
 
 // Once delivers batches until the outbox has no free events. It deletes a batch only after all its
-// calls of Tell: an event comes at least once. Each batch comes oldest first; events of several
+// calls of Tell: an event comes at least once, and again after its claim when it was not told. Each batch comes oldest first; events of several
 // processes may overtake each other, and so may those behind a batch that Tell suddenly delays.
 func (d Delivery[E]) Once(ctx context.Context) error {
 	for limit := 1; ; {
@@ -70,8 +70,9 @@ func (d Delivery[E]) Once(ctx context.Context) error {
 		}
 		var ids []uuid.UUID
 		for _, event := range events {
-			d.Tell(ctx, event)
-			ids = append(ids, d.ID(event))
+			if d.Tell(ctx, event) {
+				ids = append(ids, d.ID(event))
+			}
 			if time.Since(began) > claim/2 {
 				break // the others come when the claim is over
 			}
