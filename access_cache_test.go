@@ -152,9 +152,7 @@ func TestMovedRowsAreTheRows(t *testing.T) {
 			}
 			if !reflect.DeepEqual(got, want) {
 				for what := range want {
-					if !reflect.DeepEqual(got[what], want[what]) {
-						t.Errorf("%s: %s, of rows that are read at once %s", what, encoded(got[what]), encoded(want[what]))
-					}
+					expect.Holds(t, reflect.DeepEqual(got[what], want[what]), what, ": ", string(encoded(got[what])), string(encoded(want[what])))
 				}
 				return
 			}
@@ -184,9 +182,7 @@ func TestLostMoveIsNoticed(t *testing.T) {
 			noticed++
 		}
 	})
-	if noticed == 0 {
-		t.Error("a lost member is never noticed")
-	}
+	expect.Holds(t, noticed > 0, "a lost member is noticed")
 }
 
 // After a change only what changed is read, unless the store has forgotten it or the rows are not kept.
@@ -258,27 +254,20 @@ func TestQuestionsWhileAccessChanges(t *testing.T) {
 		wg.Go(func() {
 			for range 30 {
 				d, err := h.Access.Preview(t.Context(), svc.Host, overlay, svc.BundleWrite{})
-				if err != nil || len(d.Principals) == 0 || len(d.Principals[0].Principals) == 0 {
-					t.Errorf("preview: %+v, %v", d, err)
-				}
+				expect.Holds(t, err == nil && len(d.Principals) > 0 && len(d.Principals[0].Principals) > 0, "preview: ", d, err)
 			}
 		})
 		wg.Go(func() {
 			for range 30 {
 				r, err := h.Policies.Simulate(t.Context(), svc.Host, overlay, svc.Question{UserID: "idle", Bank: "notes"})
-				if err != nil || r.Outcome != svc.Allow {
-					t.Errorf("simulate: %+v, %v", r, err)
-				}
-				if _, err := h.Policies.WhatCan(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "alice"}); err != nil {
-					t.Error(err)
-				}
+				expect.Holds(t, err == nil && r.Outcome == svc.Allow, "simulate: ", r, err)
+				expect.Equal(t, "what can", errorOf(h.Policies.WhatCan(t.Context(), svc.Host, alice.Identity())), nil)
 			}
 		})
 		wg.Go(func() {
 			for range 100 {
-				if r, err := h.Policies.WhoCan(t.Context(), svc.Host, "", "notes"); err != nil || len(r.Users) != 1 {
-					t.Errorf("who can: %v, %v", r.Users, err)
-				}
+				r, err := h.Policies.WhoCan(t.Context(), svc.Host, "", "notes")
+				expect.Holds(t, err == nil && len(r.Users) == 1, "who can: ", r.Users, err)
 			}
 		})
 	}

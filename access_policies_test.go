@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/heaptest"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/policy"
@@ -242,9 +243,7 @@ func TestLargeRequests(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for name, n := range map[string]int{"tag groups": 19_000, "equal tag groups": 9_000, "tags": 9_000, "roles": 12_000, "a large policy in many ways": 600, "attachments and members": 3_000} {
-		if _, err := h.Policies.Simulate(ctx, svc.Host, growing[name](n), svc.Question{Bank: "b", UserID: "u"}); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.Equal(t, name, errorOf(h.Policies.Simulate(ctx, svc.Host, growing[name](n), svc.Question{Bank: "b", UserID: "u"})), nil)
 	}
 	_, err := h.Policies.Simulate(ctx, svc.Host, growing["a large policy in many ways"](3_000), svc.Question{Bank: "b", UserID: "u"})
 	wantCode(t, err, svc.CodeTooComplex, "") // 120 KB in 3,000 ways
@@ -281,9 +280,7 @@ func TestLongWorkEndsWithItsContext(t *testing.T) {
 			if err := do(ctx); !errors.Is(err, context.Canceled) {
 				t.Errorf("%s after %d looks: %v", name, 400/rounds*round, err)
 			}
-			if ctx.past > 10 {
-				t.Errorf("%s: %d looks after the end", name, ctx.past)
-			}
+			expect.Holds(t, ctx.past <= 10, name, ": looks after the end: ", ctx.past)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
@@ -241,9 +242,7 @@ func TestListsCanBeReadAgain(t *testing.T) {
 func again[T any](t *testing.T, list iter.Seq2[T, error]) {
 	t.Helper()
 	first := collect(t, list)
-	if len(first) < 140 || !reflect.DeepEqual(collect(t, list), first) {
-		t.Errorf("a list of %T has %d rows, and others the second time", *new(T), len(first))
-	}
+	expect.Holds(t, len(first) >= 140 && reflect.DeepEqual(collect(t, list), first), fmt.Sprintf("a list of %T: ", *new(T)), len(first))
 }
 
 type bankMaker struct{}

@@ -15,6 +15,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/longtest"
 )
 
@@ -63,9 +64,7 @@ func TestDecideSeesABanksNewPolicy(t *testing.T) {
 			continue
 		}
 		h.apply(t, bundle)
-		if got := strategy(); got != want {
-			t.Errorf("%q after %q was applied", got, want)
-		}
+		expect.Equal(t, "the strategy at once", strategy(), want)
 	}
 }
 

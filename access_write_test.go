@@ -18,6 +18,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/memstore"
@@ -236,9 +237,7 @@ func TestWhatWasJudgedBeforeAWaitIsJudgedAgain(t *testing.T) {
 				} else if !slices.Contains(e.codes, svc.ErrorCode(err)) {
 					t.Errorf("%s: %s, session %v: got %v", what, name, session, err)
 				}
-				if now := w.other.written(t); generation >= 0 && now != generation {
-					t.Errorf("%s: %s, session %v: something is written", what, name, session)
-				}
+				expect.Holds(t, generation < 0 || w.other.written(t) == generation, what, ": ", name, session, ": nothing more is written")
 			}
 		}
 	}
@@ -249,12 +248,8 @@ func TestWhatIsJudgedAgainPasses(t *testing.T) {
 		for name := range (&waits{host: &host{Service: &svc.Service{}}}).mutations(t.Context()) {
 			w := newWaits(t, session)
 			before := w.other.written(t)
-			if err := w.mutations(t.Context())[name](); err != nil {
-				t.Errorf("%s, session %v: %v", name, session, err)
-			}
-			if w.other.written(t) == before {
-				t.Errorf("%s, session %v: nothing is written", name, session)
-			}
+			expect.Equal(t, []any{name, session}, w.mutations(t.Context())[name](), nil)
+			expect.Holds(t, w.other.written(t) != before, name, session, ": something is written")
 		}
 	}
 }

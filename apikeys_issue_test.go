@@ -20,6 +20,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 func editing(edit func(*svc.APIKey)) hooks {
@@ -80,9 +81,7 @@ func TestEveryFieldOfAKeyIsSealed(t *testing.T) {
 		edited := newHost(t, func(c *svc.Config) {
 			c.Store, c.Now = hook(h.store, editing(func(k *svc.APIKey) { spoil(reflect.ValueOf(k).Elem().FieldByIndex(field.Index)) })), h.now
 		})
-		if good := edited.good(key); good != slices.Contains(free, field.Name) {
-			t.Errorf("%s is edited: accepted is %v", field.Name, good)
-		}
+		expect.Equal(t, field.Name, edited.good(key), slices.Contains(free, field.Name))
 	}
 }
 
@@ -133,9 +132,7 @@ func revocationIsNotUndone(t *testing.T, configure func(*svc.Config)) {
 		key := issue(t, h, alice)
 		is.True(undone().good(key)) // untouched
 		is.NoErr(revoke(key))
-		if undone().good(key) {
-			t.Errorf("%s: good again", name)
-		}
+		expect.Holds(t, !undone().good(key), name, ": stays revoked")
 	}
 }
 

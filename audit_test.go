@@ -17,6 +17,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/store/memstore"
@@ -130,10 +131,8 @@ func TestKeptByManyAtOnce(t *testing.T) {
 		other := newHost(t, keeping, func(c *svc.Config) { c.Store = h.store })
 		done.Go(func() {
 			for n := range 10 {
-				_, err := other.Templates.Create(t.Context(), admin, svc.NewTemplate{ID: fmt.Sprint(i, "-", n), Content: content("A", "1")})
-				if err != nil {
-					t.Error(err)
-				}
+				template := svc.NewTemplate{ID: fmt.Sprint(i, "-", n), Content: content("A", "1")}
+				expect.Equal(t, template.ID, errorOf(other.Templates.Create(t.Context(), admin, template)), nil)
 			}
 		})
 	}
@@ -218,9 +217,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 		if check.Fault != nil {
 			fault = *check.Fault
 		}
-		if err != nil || fault.Number != c.broken || (fault.Reason == "") != (check.Fault == nil) {
-			t.Errorf("%s: record %d %s, %v; want %d", name, fault.Number, fault.Reason, err, c.broken)
-		}
+		expect.Holds(t, err == nil && fault.Number == c.broken && (fault.Reason == "") == (check.Fault == nil), name, ": ", fault, err)
 	}
 }
 

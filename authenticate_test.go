@@ -14,6 +14,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/heaptest"
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/internal/longtest"
@@ -83,12 +84,9 @@ func everyBadKey(t *testing.T, edit func(*svc.Config), look func(h *host, key st
 		store.reads.Store(0)
 		err := look(h, c.key)
 		wantCode(t, err, svc.CodeUnauthenticated, "")
-		if e, _ := errors.AsType[*svc.Error](err); e == nil || e.Message != "a valid bearer token is required" {
-			t.Errorf("%s: %v", name, err)
-		}
-		if n := store.reads.Load(); n != c.calls {
-			t.Errorf("%s: %d store calls, want %d", name, n, c.calls)
-		}
+		e, _ := errors.AsType[*svc.Error](err)
+		expect.Holds(t, e != nil && e.Message == "a valid bearer token is required", name, ": ", err)
+		expect.Equal(t, name, store.reads.Load(), c.calls)
 	}
 	store.down.Store(true)
 	wantCode(t, look(h, string(issue(t, h, alice).Key)), svc.CodeUnavailable, "")
@@ -208,9 +206,7 @@ func TestForgedFlood(t *testing.T) {
 		}
 	}
 	// One in 2^32 ids is well tagged by chance.
-	if n := store.reads.Load() - before; n > 1 {
-		t.Errorf("%d reads", n)
-	}
+	expect.Holds(t, store.reads.Load() <= before+1, "reads: ", store.reads.Load()-before)
 	if grown := heaptest.Live() - held; grown > 1<<20 {
 		t.Errorf("%d bytes more are held", grown)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/parameter"
 	"github.com/extsvc/svc/store/memstore"
@@ -44,9 +45,8 @@ func TestNewNamesTheField(t *testing.T) {
 		"Config.Keys.Peppers[0].Secret":                           {Store: memstore.New(), Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1"}}}},
 		"Config.Parameters: parameter 0 (\"words\"):":             {Store: memstore.New(), Parameters: []parameter.Definition{{Name: "words", Type: parameter.Text}}},
 	} {
-		if _, err := svc.New(config); err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("%s: got %v", field, err)
-		}
+		_, err := svc.New(config)
+		expect.Holds(t, err != nil && strings.Contains(err.Error(), field), field, ": ", err)
 	}
 }
 
@@ -181,9 +181,8 @@ func TestRequireKnownUsers(t *testing.T) {
 		clock.in(svc.KnownUserPeriod - time.Microsecond)
 		is.NoErr(way())
 		clock.in(time.Microsecond)
-		if err := way(); !errors.Is(err, svc.ErrUnauthenticated) && svc.ErrorCode(err) != svc.CodeUnauthenticated {
-			t.Errorf("%s: got %v", name, err)
-		}
+		err := way()
+		expect.Holds(t, errors.Is(err, svc.ErrUnauthenticated) || svc.ErrorCode(err) == svc.CodeUnauthenticated, name, ": ", err)
 		known["ann"] = true
 		is.NoErr(way()) // a no is not remembered
 		clock.in(svc.KnownUserPeriod)
@@ -217,9 +216,8 @@ func TestCached(t *testing.T) {
 			return n
 		}
 		eventually(t, func() bool { return remembered() >= bounds.least })
-		if n := remembered(); n > bounds.most {
-			t.Errorf("of %d keys %d are remembered", len(keys), n)
-		}
+		n := remembered()
+		expect.Holds(t, n <= bounds.most, "of ", len(keys), " keys are remembered: ", n)
 	}
 }
 
@@ -254,9 +252,7 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 		calls["host's "+name] = call
 	}
 	for name, call := range calls {
-		if err := call(); svc.ErrorCode(err) != svc.CodeReadOnly {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.Equal(t, name, svc.ErrorCode(call()), svc.CodeReadOnly)
 	}
 	is.NoErr(s.Access.Write(t.Context(), svc.Host, parsed(t, `{"users": [{"id": "new"}]}`), svc.BundleWrite{DryRun: true}))
 	is.NoErr(s.Close()) // the use of the key is not written

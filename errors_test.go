@@ -15,6 +15,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
@@ -112,9 +113,8 @@ func TestErrorsOfAHost(t *testing.T) {
 		})
 	}
 	all := svc.Errors(refusedManifest(t, doubled(errors.New("no"), 64)))
-	if len(all) != limits.Errors+1 || slices.ContainsFunc(all[:limits.Errors], func(e *svc.Error) bool { return e.Message != "no" }) {
-		t.Errorf("%d errors", len(all))
-	}
+	other := func(e *svc.Error) bool { return e.Message != "no" }
+	expect.Holds(t, len(all) == limits.Errors+1 && !slices.ContainsFunc(all[:limits.Errors], other), "errors: ", len(all))
 }
 
 type deep int
@@ -144,14 +144,11 @@ func TestErrorsIs(t *testing.T) {
 	for code, own := range sentinels {
 		for of := range sentinels {
 			err := fmt.Errorf("wrapped: %w", errors.Join(errors.New("other"), &svc.Error{Code: of}))
-			if got := errors.Is(err, own); got != (of == code) {
-				t.Errorf("an Error of %s is %q: %t", of, own, got)
-			}
+			expect.Equal(t, fmt.Sprintf("an Error of %s is %q", of, own), errors.Is(err, own), of == code)
 		}
 	}
-	if errors.Is(&svc.Error{Code: svc.CodeLimit}, nil) || errors.Is(&svc.Error{Code: svc.CodeLimit}, many{}) {
-		t.Error("an Error of a code without a sentinel is something")
-	}
+	limit := &svc.Error{Code: svc.CodeLimit}
+	expect.Holds(t, !errors.Is(limit, nil) && !errors.Is(limit, many{}), "an Error of a code without a sentinel is nothing else")
 }
 
 func ExampleErrNotFound() {

@@ -18,6 +18,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/background"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -69,9 +70,7 @@ func TestRowsAreInTheChain(t *testing.T) {
 				continue
 			}
 			check := must(appended(t, bad).Audit.Verify(t.Context(), svc.Host))
-			if check.Fault == nil {
-				t.Errorf("%s: %s to %s", name, bad.Was, bad.Is)
-			}
+			expect.Holds(t, check.Fault != nil, name, ": ", bad.Was, " to ", bad.Is)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/policy/policytest"
 )
@@ -29,9 +30,8 @@ func TestWhoCanIsWhoIsAllowed(t *testing.T) {
 						want[p.Kind] = append(want[p.Kind], p.ID)
 					}
 				}
-				if !slices.Equal(got.Users, want[svc.KindUser]) || !slices.Equal(got.ServiceAccounts, want[svc.KindServiceAccount]) {
-					t.Errorf("%s on %s: %v %v, allowed are %v", action, bank, got.Users, got.ServiceAccounts, want)
-				}
+				right := slices.Equal(got.Users, want[svc.KindUser]) && slices.Equal(got.ServiceAccounts, want[svc.KindServiceAccount])
+				expect.Holds(t, right, action, " on ", bank, ": ", got.Users, got.ServiceAccounts, ", allowed are ", want)
 				for _, in := range askedPlaces {
 					if allowed := h.decide(t, svc.Unmapped, action, bank, in).Allowed(); public(got.Public, in) != allowed {
 						t.Errorf("%s on %s in %+v: public %+v, allowed %v", action, bank, in, got.Public, allowed)
@@ -40,9 +40,7 @@ func TestWhoCanIsWhoIsAllowed(t *testing.T) {
 			}
 		}
 	})
-	if min(seen[true], seen[false]) < 1000 {
-		t.Error("the worlds are not varied", seen)
-	}
+	expect.Holds(t, min(seen[true], seen[false]) >= 1000, "the worlds are varied: ", seen)
 }
 
 // public reads a PublicReach as its comment says.
@@ -72,9 +70,8 @@ func TestSimulateIsApplyAndResolve(t *testing.T) {
 			q := w.query()
 			got, err := h.Policies.Simulate(t.Context(), svc.Host, overlay, q)
 			if refused != nil {
-				if err == nil || err.Error() != refused.Error() || svc.ErrorCode(err) != svc.ErrorCode(refused) {
-					t.Errorf("simulated: %v, applied: %v", err, refused)
-				}
+				same := err != nil && err.Error() == refused.Error() && svc.ErrorCode(err) == svc.ErrorCode(refused)
+				expect.Holds(t, same, "simulated: ", err, ", applied: ", refused)
 				seen[string(svc.ErrorCode(err))]++
 				continue
 			}
@@ -86,23 +83,15 @@ func TestSimulateIsApplyAndResolve(t *testing.T) {
 			if want.Revision != before.revision {
 				revision += "+simulated"
 			}
-			if got.Revision != revision {
-				t.Errorf("revision %q, was %q, is %q", got.Revision, before.revision, want.Revision)
-			}
+			expect.Equal(t, []string{"revision", before.revision, want.Revision}, got.Revision, revision)
 			got.Revision = want.Revision
-			if a, b := string(encoded(got)), string(encoded(want)); a != b {
-				t.Errorf("%+v:\nsimulated %s\nresolved  %s", q, a, b)
-			}
+			expect.Equal(t, q, string(encoded(got)), string(encoded(want)))
 			seen[string(got.Outcome)]++
 		}
-		if after := whole(t, h); after != before {
-			t.Errorf("something was written:\n%v\n%v", before, after)
-		}
+		expect.Equal(t, "nothing is written", whole(t, h), before)
 	})
 	for _, kind := range []string{"allow", "explicit_deny", "implicit_deny", "invalid_request", "already_exists"} {
-		if seen[kind] < longtest.Times(3, 20) {
-			t.Error("the worlds are not varied", seen)
-		}
+		expect.Holds(t, seen[kind] >= longtest.Times(3, 20), "the worlds are varied: ", seen)
 	}
 }
 
@@ -158,14 +147,10 @@ func TestDiffIsWhatChanges(t *testing.T) {
 		d := must(svc.Diff(before, after))
 		checkDiff(t, d, w.host(t, before), w.host(t, after), seen)
 		same, err := svc.Diff(after, after)
-		if err != nil || !reflect.DeepEqual(same, svc.AccessDiff{}) {
-			t.Errorf("a bundle differs from itself: %+v, %v", same, err)
-		}
+		expect.Holds(t, err == nil && reflect.DeepEqual(same, svc.AccessDiff{}), "a bundle does not differ from itself: ", same, err)
 	})
 	for _, c := range []svc.ChangeKind{svc.NewlyAllowed, svc.NewlyDenied, svc.OtherParameters, svc.Unchanged} {
-		if seen[c] < 200 {
-			t.Error("the worlds are not varied", seen)
-		}
+		expect.Holds(t, seen[c] >= 200, "the worlds are varied: ", seen)
 	}
 }
 
@@ -180,9 +165,7 @@ func checkDiff(t *testing.T, d svc.AccessDiff, before, after *host, seen map[svc
 				groups++
 			}
 		}
-		if groups > 1 || groups == 1 && len(list) == 0 {
-			t.Errorf("%s is in %d groups, with %d differences", p.ID, groups, len(list))
-		}
+		expect.Holds(t, groups == 0 || groups == 1 && len(list) > 0, p.ID, " is in groups, with differences: ", groups, len(list))
 		for _, action := range askedActions {
 			for _, bank := range askedBanks {
 				b, a := before.decide(t, p, action, bank, svc.Context{}), after.decide(t, p, action, bank, svc.Context{})
@@ -200,9 +183,8 @@ func checkDiff(t *testing.T, d svc.AccessDiff, before, after *host, seen map[svc
 			}
 		}
 		for _, e := range list {
-			if got, _ := told(list, e.Action, e.Bank); got.Change != e.Change {
-				t.Errorf("%+v is not its own witness", e)
-			}
+			got, _ := told(list, e.Action, e.Bank)
+			expect.Equal(t, []any{"it is its own witness", e}, got.Change, e.Change)
 		}
 	}
 	checkPublic(t, d.Public, before, after)
@@ -306,9 +288,7 @@ func TestTooMuchIsRefusedBeforeItCosts(t *testing.T) {
 		"attach one": func() error { return h.Policies.Attach(t.Context(), admin, attach.Attachments[0]) },
 	} {
 		cost := allocated(func() { wantCode(t, do(), svc.CodeTooComplex, "") })
-		if cost > 32<<20 && !longtest.Raced {
-			t.Errorf("%s: %.0f bytes", name, cost)
-		}
+		expect.Holds(t, cost <= 32<<20 || longtest.Raced, name, ": bytes: ", cost)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/policy/policytest"
 	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/parameter"
@@ -68,9 +69,7 @@ func TestQuestionsAboutTheCaller(t *testing.T) {
 				want := h.decide(t, p, q.Action, q.Bank, svc.Context{})
 				answers := must(h.Policies.Decide(t.Context(), p, q))
 				r := must(h.Policies.Resolve(t.Context(), p, q))
-				if answers[0].Outcome != want.Outcome() || r.Outcome != want.Outcome() {
-					t.Errorf("%+v, %+v: Decide says %s, Resolve %s, the Service %s", p, q, answers[0].Outcome, r.Outcome, want.Outcome())
-				}
+				expect.Holds(t, answers[0].Outcome == want.Outcome() && r.Outcome == want.Outcome(), p, q, answers[0].Outcome, r.Outcome, want.Outcome())
 			}
 			p.Actions = nil
 			mine := must(h.Policies.WhatCan(t.Context(), p, svc.Me))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // A caller whose key has ended makes no key in a transaction of the host, where events are kept, and has no answer again. See
@@ -156,9 +157,7 @@ func TestAuthenticator(t *testing.T) {
 	}
 	h := newHost(t, func(c *svc.Config) {
 		c.Authenticator = svc.AuthenticatorFunc(func(_ context.Context, bearer string) (svc.Principal, error) {
-			if strings.HasPrefix(bearer, "svcu_") || bearer == "" {
-				t.Errorf("the host is shown %q", bearer)
-			}
+			expect.Holds(t, !strings.HasPrefix(bearer, "svcu_") && bearer != "", "the host is shown a bearer that is not ours: ", bearer)
 			return answers[bearer].who, answers[bearer].err
 		})
 	})
@@ -192,9 +191,7 @@ func TestAccept(t *testing.T) {
 		{Kind: svc.KindUser, ID: "a", ScopingPolicyID: "a/b"}:                  svc.CodeInternal,
 		new(must(h.Authenticate(t.Context(), string(issue(t, h, alice).Key)))): svc.CodeInternal,
 	} {
-		if err := h.Accept(t.Context(), *who); svc.ErrorCode(err) != code {
-			t.Errorf("%+v: %v", *who, err)
-		}
+		expect.Equal(t, *who, svc.ErrorCode(h.Accept(t.Context(), *who)), code)
 	}
 	h.apply(t, `{"users":[{"id":"alice","is_active":false}]}`)
 	wantCode(t, h.Accept(t.Context(), alice), svc.CodeUnauthenticated, "")
@@ -209,9 +206,7 @@ func TestStaticToken(t *testing.T) {
 		{"secret", "secret", "admin"}, {"secret", "secreT", ""}, {"secret", "", ""}, {"", "", ""},
 	} {
 		p, err := svc.StaticToken(c.token, admin).Authenticate(t.Context(), c.bearer)
-		if p.ID != c.id || errors.Is(err, svc.ErrUnauthenticated) != (c.id == "") {
-			t.Errorf("%q: %+v, %v", c.bearer, p, err)
-		}
+		expect.Holds(t, p.ID == c.id && errors.Is(err, svc.ErrUnauthenticated) == (c.id == ""), c.bearer, ": ", p, err)
 	}
 }
 

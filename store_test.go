@@ -16,6 +16,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/limits"
 	"github.com/extsvc/svc/store/memstore"
@@ -28,9 +29,7 @@ const mostStoreMethods = 26
 func TestStoreIsSmall(t *testing.T) {
 	is, page := is.New(t), string(must(os.ReadFile("docs/howto/transaction.md")))
 	required, full := reflect.TypeFor[svc.Store](), reflect.TypeFor[svc.FullStore]()
-	if n := required.NumMethod(); n > mostStoreMethods {
-		t.Errorf("a store must have %d methods, more than %d", n, mostStoreMethods)
-	}
+	expect.Holds(t, required.NumMethod() <= mostStoreMethods, "methods that a store must have: ", required.NumMethod())
 	optional := 0
 	for _, role := range []reflect.Type{
 		reflect.TypeFor[svc.SourceFileStore](), reflect.TypeFor[svc.OutboxStore](),
@@ -286,9 +285,7 @@ func TestStoreFaults(t *testing.T) {
 			}
 		}
 		for name, err := range calls {
-			if svc.ErrorCode(err) != want || !errors.Is(err, cause) {
-				t.Errorf("%s: got %v, want %s", name, err, want)
-			}
+			expect.Holds(t, svc.ErrorCode(err) == want && errors.Is(err, cause), name, ": got ", err, ", want ", want)
 			if e, _ := errors.AsType[*svc.Error](err); e != nil {
 				is.True(e.Message != "" && e.Message != cause.Error())
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -56,9 +57,7 @@ func allAccess(t *testing.T, store svc.Store) (all struct {
 		all.BankPolicies = append(all.BankPolicies, part.BankPolicies...)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	all.Generation = read.Generation
 	return all
 }
@@ -155,13 +154,7 @@ func (h *host) actions() []string {
 
 func (h *host) apply(t *testing.T, bundle string) {
 	t.Helper()
-	b, err := svc.ParseBundle([]byte(bundle))
-	if err == nil {
-		err = h.Access.Apply(t.Context(), svc.Host, b)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(h.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(bundle)))))
 }
 
 // market is a Marketplace whose sources are maps.
@@ -240,9 +233,7 @@ func manifest(s string) json.RawMessage { return json.RawMessage(s) }
 func wantCode(t *testing.T, err error, code svc.Code, field string) {
 	t.Helper()
 	got, ok := errors.AsType[*svc.Error](err)
-	if !ok || got.Code != code || got.Field != field {
-		t.Errorf("got %v, want %s of %q", err, code, field)
-	}
+	expect.Holds(t, ok && got.Code == code && got.Field == field, "got ", err, ", want ", code, " of ", field)
 }
 
 func must[T any](value T, err error) T {
@@ -258,9 +249,7 @@ func collect[T any](t *testing.T, seq func(func(T, error) bool)) []T {
 	t.Helper()
 	var all []T
 	for row, err := range seq {
-		if err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(err)
 		all = append(all, row)
 	}
 	return all
@@ -413,9 +402,7 @@ func TestDecideAllocatesNothing(t *testing.T) {
 			t.Error(d, err)
 		}
 	})
-	if allocs >= 1 {
-		t.Errorf("%v allocations", allocs)
-	}
+	expect.Holds(t, allocs < 1, "allocations: ", allocs)
 }
 
 func TestDecideOfAClosedService(t *testing.T) {

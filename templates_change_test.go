@@ -13,6 +13,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/limits"
 )
 
@@ -26,9 +27,7 @@ func TestPatchesAtOnceAllHold(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, patch := range patches {
 		wg.Go(func() {
-			if _, err := h.Templates.Patch(t.Context(), admin, "a", patch); err != nil {
-				t.Error(err)
-			}
+			expect.Equal(t, "a patch", errorOf(h.Templates.Patch(t.Context(), admin, "a", patch)), nil)
 		})
 	}
 	wg.Wait()

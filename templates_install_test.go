@@ -9,6 +9,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/limits"
 )
 
@@ -66,9 +67,7 @@ func TestRevisionTellsContentsApart(t *testing.T) {
 		}
 		seen[r] = i
 	}
-	if _, err := (svc.Content{Manifest: manifest(`{`)}).Revision(); err == nil {
-		t.Error("what is no JSON has a revision")
-	}
+	expect.Holds(t, errorOf((svc.Content{Manifest: manifest(`{`)}).Revision()) != nil, "what is no JSON has no revision")
 }
 
 // fill gives the owner so many templates and sources, with the names "n0", "n1" and so on.

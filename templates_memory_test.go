@@ -13,6 +13,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/intercept"
 )
 
@@ -401,9 +402,7 @@ func TestCloseWaitsForReadsOfTemplates(t *testing.T) {
 		closed := make(chan error, 1)
 		go func() { closed <- k.Close() }()
 		pass(time.Hour)
-		if len(closed) > 0 {
-			t.Error("closed while templates are read")
-		}
+		expect.Holds(t, len(closed) == 0, "it waits while templates are read")
 		close(ended)
 		is.New(t).NoErr(<-closed)
 	})

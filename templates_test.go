@@ -13,6 +13,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/limits"
 )
 
@@ -135,9 +136,7 @@ func TestPersonalRights(t *testing.T) {
 		}
 		for _, a := range all {
 			err := h.personal(t.Context(), a.by, "nothing")[name]()
-			if refused := svc.ErrorCode(err) == svc.CodeForbidden; refused == a.every {
-				t.Errorf("%s by %+v: %v", name, a.by, err)
-			}
+			expect.Equal(t, []any{name, a.by, err}, svc.ErrorCode(err) == svc.CodeForbidden, !a.every)
 			_ = h.MyTemplates.Delete(t.Context(), a.by, "nothing")
 			_ = h.MySources.Remove(t.Context(), a.by, "nothing")
 		}

@@ -48,9 +48,7 @@ func issueIn(t *testing.T, in *svc.Tenants, name string) (secret string) {
 		secret = string(issued.Key)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	is.New(t).NoErr(err)
 	return secret
 }
 
@@ -279,9 +277,7 @@ func TestEachTenantHasItsOwnConfig(t *testing.T) {
 	in := newTenants(t, svc.TenantsConfig{Config: config, Each: func(tenant svc.Tenant, c *svc.Config) error {
 		got := *c
 		got.Logger, got.Now = nil, nil
-		if !reflect.DeepEqual(got, given()) {
-			t.Errorf("tenant %s got the Config of another: %#v", tenant.Name, got)
-		}
+		expect.Equal(t, "the Config of tenant "+tenant.Name, got, given())
 		clearSlices(t, reflect.ValueOf(c).Elem())
 		return errors.New("no more is needed")
 	}})
@@ -300,9 +296,7 @@ func clearSlices(t *testing.T, v reflect.Value) {
 			clearSlices(t, v.Field(i))
 		}
 	case reflect.Slice:
-		if v.Len() == 0 {
-			t.Errorf("a %s is empty", v.Type())
-		}
+		expect.Holds(t, v.Len() > 0, v.Type(), " is not empty")
 		for i := range v.Len() {
 			clearSlices(t, v.Index(i))
 			v.Index(i).SetZero()
@@ -318,9 +312,8 @@ func TestTenantsConfig(t *testing.T) {
 		{Store: memstore.NewTenants(), Config: svc.Config{Keys: svc.KeyConfig{UserPrefix: "?"}}}:                   "UserPrefix",
 		{Store: memstore.NewTenants(), Config: svc.Config{Sources: svc.SourceConfig{SealingKey: []byte("short")}}}: "SealingKey",
 	} {
-		if _, err := svc.NewTenants(*config); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q", err, want)
-		}
+		_, err := svc.NewTenants(*config)
+		expect.Holds(t, err != nil && strings.Contains(err.Error(), want), "got ", err, ", want ", want)
 	}
 }
 
