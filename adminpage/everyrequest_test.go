@@ -19,6 +19,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/adminpage"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/limits"
 )
@@ -62,9 +63,7 @@ func TestEveryRequestEnds(t *testing.T) {
 			}
 			statuses := s.askAll(tenth)
 			for request, status := range statuses {
-				if status >= 500 && status != http.StatusServiceUnavailable {
-					t.Errorf("%s: %d", request, status)
-				}
+				expect.Holds(t, status < 500 || status == http.StatusServiceUnavailable, request, ": ", status)
 				if long.most == 0 && status >= 400 { // the request itself is right
 					t.Errorf("%s: %d, without a long list", request, status)
 				}
@@ -158,9 +157,7 @@ func TestEveryRouteHasARequest(t *testing.T) {
 	}
 	slices.Sort(have)
 	slices.Sort(want)
-	if !slices.Equal(have, want) {
-		t.Errorf("requests:\n%q\nroutes and pages:\n%q", have, want)
-	}
+	expect.Equal(t, "requests of routes and pages", have, want)
 }
 
 func (s *full) askAll(tenth int) map[string]int {

@@ -3,11 +3,11 @@ package adminpage_test
 import (
 	"encoding/json"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/testscript"
 )
 
@@ -42,9 +42,7 @@ func clinic() svc.Bundle {
 func TestWhy(t *testing.T) {
 	s := newSite(t, clinic()).signIn()
 	for _, asked := range testscript.Sections(t, "testdata/why.txt") {
-		if got := s.get("why?"+asked.Title).is(t, 200).explains(); !slices.Equal(got, asked.Lines) {
-			t.Errorf("%s:\n%s", asked.Title, strings.Join(got, "\n"))
-		}
+		expect.Equal(t, asked.Title, s.get("why?"+asked.Title).is(t, 200).explains(), asked.Lines)
 	}
 }
 
@@ -79,8 +77,6 @@ func TestPicture(t *testing.T) {
 		for _, m := range places.FindAllStringSubmatch(s.get("why?action=bank:recall&bank=support&"+query).body, -1) {
 			got += strings.Trim(strings.Join(m[1:], " "), " ") + ";"
 		}
-		if got != want {
-			t.Errorf("%s: %s", query, got)
-		}
+		expect.Equal(t, query, got, want)
 	}
 }

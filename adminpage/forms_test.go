@@ -13,6 +13,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/adminpage"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/heaptest"
 )
 
@@ -125,12 +126,9 @@ func TestSessionEndsDuringTheForm(t *testing.T) {
 				records = s.records()
 			}}, len(text))
 			says := strings.Contains(w.Body.String(), "nothing was changed")
-			if w.Code != 401 || !strings.Contains(w.Body.String(), `type="password"`) || says == (path == "/sign-in") {
-				t.Errorf("%s, %s: %d", path, name, w.Code)
-			}
-			if records == 0 || s.records() != records {
-				t.Errorf("%s, %s: %d records, and then %d", path, name, records, s.records())
-			}
+			asks := strings.Contains(w.Body.String(), `type="password"`)
+			expect.Holds(t, w.Code == 401 && asks && says != (path == "/sign-in"), path, ", ", name, ": ", w.Code)
+			expect.Holds(t, records != 0 && s.records() == records, path, ", ", name, ": records: ", records, s.records())
 		}
 	}
 }
@@ -144,9 +142,7 @@ func TestSessionChangesDuringTheForm(t *testing.T) {
 		bearer = s.key
 		text, records := s.formOf(path).Encode(), s.records()
 		w := s.send(s.page, path, &late{strings.NewReader(text), func() { bearer = string(other.Key) }}, len(text))
-		if w.Code != 401 || s.records() != records || strings.Contains(w.Body.String(), "<b>root</b>") {
-			t.Errorf("%s: %d, %d records more", path, w.Code, s.records()-records)
-		}
+		expect.Holds(t, w.Code == 401 && s.records() == records && !strings.Contains(w.Body.String(), "<b>root</b>"), path, ": ", w.Code)
 	}
 }
 
@@ -163,13 +159,10 @@ func TestParsedForms(t *testing.T) {
 		if want == 0 {
 			want = 303
 		}
-		if w := s.send(parsed, path, strings.NewReader(text), len(text)); w.Code != want {
-			t.Errorf("%s, parsed: %d: %s", path, w.Code, w.Body)
-		}
+		expect.Equal(t, path+", parsed", s.send(parsed, path, strings.NewReader(text), len(text)).Code, want)
 		twice := text + "&" + text
-		if w := s.send(parsed, path, strings.NewReader(twice), len(twice)); w.Code != 400 && path != "/sign-out" {
-			t.Errorf("%s, parsed, twice: %d", path, w.Code)
-		}
+		w := s.send(parsed, path, strings.NewReader(twice), len(twice))
+		expect.Holds(t, w.Code == 400 || path == "/sign-out", path, ", parsed, twice: ", w.Code)
 	}
 }
 
@@ -208,9 +201,7 @@ func TestBadForms(t *testing.T) {
 						r.Header.Set("Content-Type", bad.kind)
 					}
 				})
-				if w.Code != bad.status || !strings.Contains(w.Body.String(), bad.says) {
-					t.Errorf("%s, %s: %d: %s", path, name, w.Code, w.Body)
-				}
+				expect.Holds(t, w.Code == bad.status && strings.Contains(w.Body.String(), bad.says), path, ", ", name, ": ", w.Code, w.Body)
 			}
 		}
 	}
@@ -230,18 +221,13 @@ func TestHugeBundles(t *testing.T) {
 			return w, allocated
 		}
 		w, allocated := as(string(nobody.Key))
-		if limit := uint64(16 * len(text)); allocated > limit {
-			t.Errorf("%s: a caller without rights: %d bytes allocated, at most %d", path, allocated, limit)
-		}
-		if path == "/why" && w.Code != 403 {
-			t.Errorf("%s: a caller without rights: %d", path, w.Code)
-		}
+		expect.Holds(t, allocated <= uint64(16*len(text)), path, ": bytes allocated for a caller without rights: ", allocated)
+		expect.Holds(t, path != "/why" || w.Code == 403, path, ": a caller without rights: ", w.Code)
 		if path != "/why" {
 			continue
 		}
-		if w, _ := as(s.key); w.Code != 400 || !strings.Contains(w.Body.String(), "/users/10000") {
-			t.Errorf("%s: too many rows: %d: %.2000s", path, w.Code, w.Body)
-		}
+		w, _ = as(s.key)
+		expect.Holds(t, w.Code == 400 && strings.Contains(w.Body.String(), "/users/10000"), path, ": too many rows: ", w.Code, w.Body)
 	}
 }
 
@@ -255,8 +241,6 @@ func TestRates(t *testing.T) {
 		a := s.post("why", form("bundle", "{}"))
 		answers += fmt.Sprint(a.StatusCode, " ", a.Header.Get("Retry-After") != "", " ")
 	}
-	if answers != "200 false 429 true 429 true " {
-		t.Error(answers)
-	}
+	expect.Equal(t, "answers", answers, "200 false 429 true 429 true ")
 	s.post("sign-in", form("key", string(limited.Key))).is(t, 429, "Too many requests")
 }

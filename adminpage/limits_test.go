@@ -30,9 +30,7 @@ func TestPagesEnd(t *testing.T) {
 		"templates", "templates?source=acme", "templates/desk", "keys", "audit", "audit?target=loud",
 	} {
 		a := s.get(address).is(t, 200)
-		if n := len(a.body); n > floor {
-			t.Errorf("%s takes %d bytes", address, n)
-		}
+		expect.Holds(t, len(a.body) <= floor, address, ": bytes: ", len(a.body))
 	}
 	for name, bundle := range map[string]string{
 		"differences": bundle, "errors": `{"users":[` + strings.Repeat(`{"id":""},`, 200) + `{"id":""}]}`,
@@ -40,17 +38,12 @@ func TestPagesEnd(t *testing.T) {
 	} {
 		in := form(append(asked, bundle)...)
 		a := s.post("why", in)
-		if n, limit := len(a.body), max(floor, 100*len(in.Encode())); n > limit || name == "pointer" && n > 2*floor {
-			t.Errorf("trying %s takes %d bytes", name, n)
-		}
-		if name == "errors" && !strings.Contains(a.body, " more faults are not shown.") {
-			t.Error(a.body)
-		}
+		n := len(a.body)
+		expect.Holds(t, n <= max(floor, 100*len(in.Encode())) && (name != "pointer" || n <= 2*floor), "bytes to try ", name, ": ", n)
+		expect.Holds(t, name != "errors" || strings.Contains(a.body, " more faults are not shown."), a.body)
 	}
 	why := s.get("why?user_id=wide&bank=b1&action=bank:recall").is(t, 200, "These are the first 100 of", "more statements</span>", "more statements are in the table")
-	if n := strings.Count(why.body, `<rect x="660"`); n != 12 {
-		t.Errorf("%d statements are drawn", n)
-	}
+	expect.Equal(t, "statements that are drawn", strings.Count(why.body, `<rect x="660"`), 12)
 	s.get("templates?source=acme").is(t, 200, "80 more entries cannot be installed")
 	s.get("templates/desk").is(t, 200, "more places have changed", "Not all of it is shown here.")
 }
@@ -77,9 +70,7 @@ func TestReviewsEnd(t *testing.T) {
 			must(s.service.Templates.Patch(t.Context(), svc.Host, "desk", svc.TemplatePatch{Manifest: version(2)}))
 			publish(3)
 			body := s.get("templates/desk?compare=1").is(t, 200, "conflict").body
-			if n := len(body); n > 300<<10 {
-				t.Errorf("the page takes %d bytes", n)
-			}
+			expect.Holds(t, len(body) <= 300<<10, "bytes of the page: ", len(body))
 			if name != "a key" {
 				return
 			}
@@ -122,15 +113,11 @@ func TestRowsOfAccessEnd(t *testing.T) {
 		for _, address := range []string{"users/" + user, "groups/" + id("g", 0), "policies/" + id("p", 0), "accounts/" + id("sa", 0)} {
 			kind, id, _ := strings.Cut(address, "/")
 			body := s.get("access/"+kind+"/"+url.PathEscape(id)).is(t, 200).body
-			if n := len(body); n > 300<<10 {
-				t.Errorf("the page of %s takes %d bytes", kind, n)
-			}
-			if n := strings.Count(body, `<p><span class="tag`); kind == "policies" && n != 20 {
-				t.Errorf("%d findings are shown", n)
-			}
-			if kind == "users" && strings.Count(body, "more are not shown") != 6 {
-				t.Errorf("%d tables say that they are longer", strings.Count(body, "more are not shown"))
-			}
+			expect.Holds(t, len(body) <= 300<<10, "bytes of the page of ", kind, ": ", len(body))
+			findings := strings.Count(body, `<p><span class="tag`)
+			expect.Holds(t, kind != "policies" || findings == 20, "findings that are shown: ", findings)
+			longer := strings.Count(body, "more are not shown")
+			expect.Holds(t, kind != "users" || longer == 6, "tables that say that they are longer: ", longer)
 		}
 	}
 }
@@ -145,9 +132,7 @@ func TestOmittedChanges(t *testing.T) {
 	wide := document(`{"effect":"allow","actions":[` + list + `],"banks":[` + list + `]}`)
 	bundle := `{"users":[{"id":"z"}],"policies":[{"id":"w","document":` + string(wide) + `}],"attachments":[{"policy_id":"w","principal_type":"user","principal_id":"z"}]}`
 	a := s.post("why", form("bundle", bundle)).is(t, 200, "9000 more changes are not shown", "may do: 1 gains 0, 1 gains 1, 1 gains 10.")
-	if n := strings.Count(a.body, ">gains<"); n != 100 {
-		t.Errorf("the page shows %d changes", n)
-	}
+	expect.Equal(t, "changes that the page shows", strings.Count(a.body, ">gains<"), 100)
 	one := strings.Replace(bundle, list, `"0"`, 1) // of the actions
 	s.post("why", form("bundle", one)).is(t, 200, "<code>26</code> and 80 more")
 }
@@ -358,9 +343,8 @@ func TestLongListsInPages(t *testing.T) {
 		on := map[string]int{} // the number of pages
 		for address != "" {
 			a := s.get(address).is(t, 200)
-			if n := s.compressed(a.Request.URL.String()); n > 16_000 {
-				t.Errorf("%s takes %d bytes", address, n)
-			}
+			n := s.compressed(a.Request.URL.String())
+			expect.Holds(t, n <= 16_000, address, ": bytes: ", n)
 			for i := 1; i < rows; i++ {
 				if text := fmt.Sprintf(row, i); strings.Contains(a.body, text) {
 					on[text]++

@@ -20,6 +20,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/adminpage"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/testscript"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -172,9 +173,7 @@ func (b *browser) check(t *testing.T, word, rest string) {
 	case "counts":
 		good = fmt.Sprint(strings.Count(last.body, more)) == first
 	case "reads":
-		if got := last.reads(); got != rest {
-			t.Errorf("%s reads %s", last.Request.URL, got)
-		}
+		expect.Equal(t, last.Request.URL.String()+" reads", last.reads(), rest)
 	case "alert": // about no field: "-"
 		wrong, about := wrongInput.FindAllStringSubmatch(last.body, -1), aboutInput.FindAllStringSubmatch(last.body, -1)
 		good = strings.HasPrefix(last.title(), "Error: ") && strings.Contains(last.body, ">"+more) && len(wrong) == len(about)
@@ -251,9 +250,8 @@ func TestTextStaysText(t *testing.T) {
 		"why?user_id=" + escaped + "&bank=" + escaped + "&topic=" + escaped, "who-can?bank=" + escaped + "&action=" + escaped,
 		"audit?actor=" + escaped + "&since=" + escaped, "templates?done=" + escaped, "nothing" + escaped,
 	} {
-		if a := s.get(address); strings.Contains(a.body, "<img") {
-			t.Errorf("%s: %s", address, a.body)
-		}
+		a := s.get(address)
+		expect.Holds(t, !strings.Contains(a.body, "<img"), address, ": ", a.body)
 	}
 }
 
@@ -279,14 +277,11 @@ func TestOtherSites(t *testing.T) {
 		request := must(http.NewRequest("GET", s.url+"keys?done=revoked&which=unused", nil))
 		request.Header.Set("Sec-Fetch-Site", site)
 		a := s.read(s.client.Do(request)).is(t, 200)
-		if strings.Contains(a.body, "stopped working for good") != says || a.Request.URL.Query().Get("which") != "unused" {
-			t.Errorf("%q: %s: %s", site, a.Request.URL, a.body)
-		}
+		told := strings.Contains(a.body, "stopped working for good")
+		expect.Holds(t, told == says && a.Request.URL.Query().Get("which") == "unused", site, ": ", a.Request.URL, ": ", a.body)
 	}
 	s.post("sign-out", nil)
-	if to := s.get("keys?done=revoked&which=unused").is(t, 401).field(t, "to"); to != "keys?which=unused" {
-		t.Errorf("the sign-in leads to %q", to)
-	}
+	expect.Equal(t, "the sign-in leads to", s.get("keys?done=revoked&which=unused").is(t, 401).field(t, "to"), "keys?which=unused")
 }
 
 // No link of a page leads to an error, and no page shows a character that is not seen as such.
@@ -307,13 +302,9 @@ func TestLinksLead(t *testing.T) {
 			}
 			seen[address] = true
 			a := s.read(s.client.Get(address))
-			if a.StatusCode != 200 {
-				t.Errorf("%s: %d", address, a.StatusCode)
-			}
+			expect.Equal(t, address, a.StatusCode, 200)
 			text := tags.ReplaceAllString(a.body, "")
-			if strings.ContainsAny(text, hidden) {
-				t.Errorf("%s has hidden characters", address)
-			}
+			expect.Holds(t, !strings.ContainsAny(text, hidden), address, " has no hidden characters")
 			for _, where := range []string{"key", "user", "text", `"a": "`} {
 				shown[where] = shown[where] || strings.Contains(html.UnescapeString(text), where+`\u202e\u2066\u200b\u00ad`)
 			}
@@ -325,9 +316,8 @@ func TestLinksLead(t *testing.T) {
 				}
 			}
 		}
-		if len(seen) < 20 || len(shown) != 4 || slices.Contains(slices.Collect(maps.Values(shown)), false) {
-			t.Errorf("%d addresses, %v", len(seen), shown)
-		}
+		missing := slices.Contains(slices.Collect(maps.Values(shown)), false)
+		expect.Holds(t, len(seen) >= 20 && len(shown) == 4 && !missing, "addresses: ", len(seen), shown)
 	}
 }
 
@@ -338,9 +328,7 @@ func TestPagesAreSmall(t *testing.T) {
 		for _, part := range append(assets(s.get(address).body), address) {
 			size += s.compressed(s.url + strings.TrimPrefix(part, "../"))
 		}
-		if size > 20_000 {
-			t.Errorf("%s takes %d bytes on the wire", address, size)
-		}
+		expect.Holds(t, size <= 20_000, address, ": bytes on the wire: ", size)
 	}
 }
 
@@ -384,9 +372,7 @@ func TestTimes(t *testing.T) {
 	for _, address := range []string{"keys", "keys/" + key.ID, "audit", "templates/desk", "sources/acme", "why?user_id=bob&bank=support"} {
 		a := s.get(address).is(t, 200)
 		all, marked := len(minute.FindAllString(a.body, -1)), len(timeTag.FindAllString(a.body, -1))
-		if all == 0 || all != marked {
-			t.Errorf("%s: %d of %d times are marked: %s", address, marked, all, a.body)
-		}
+		expect.Holds(t, all > 0 && all == marked, address, ": times, and those that are marked: ", all, marked, a.body)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // A list that a source makes long costs as much as its length: with a comparison of each text with each, these two would take minutes.
@@ -24,12 +25,9 @@ func TestLongLists(t *testing.T) {
 	}
 	to[n/2] = from[n/2]
 	pieces := elements(from, to)
-	if len(pieces) != 2*n-1 || pieces[0] != (piece{"del", "from 00000"}) || !slices.Contains(pieces, piece{"", from[n/2]}) {
-		t.Errorf("%d pieces", len(pieces))
-	}
-	if s := difference("tags", json.RawMessage("null"), json.RawMessage(`["a"]`)); !s.Block {
-		t.Errorf("null looks like an empty list: %v", s)
-	}
+	expect.Equal(t, "pieces", len(pieces), 2*n-1)
+	expect.Holds(t, pieces[0] == piece{"del", "from 00000"} && slices.Contains(pieces, piece{"", from[n/2]}), "the pieces are those of the lists")
+	expect.Holds(t, difference("tags", json.RawMessage("null"), json.RawMessage(`["a"]`)).Block, "null does not look like an empty list")
 }
 
 // A review shows each change of a long text, and not what stays. What it cannot show in full it says, and offers.
@@ -51,17 +49,13 @@ func TestReviewOfALongText(t *testing.T) {
 		}
 	}
 	want := []piece{{"del", "lorem800 "}, {"ins", "ONE "}, {"ins", "TWO "}, {"del", "amet2499"}, {"ins", "amet2499 END"}}
-	if fmt.Sprint(changed) != fmt.Sprint(want) || size > 6*keptBytes {
-		t.Errorf("changed %v, kept %d bytes", changed, size)
-	}
+	expect.Equal(t, "changed", fmt.Sprint(changed), fmt.Sprint(want))
+	expect.Holds(t, size <= 6*keptBytes, "bytes that are kept: ", size)
 	moved := slices.Concat(words[1000:], words[:1000])
-	if pieces := wordsOf(from, strings.Join(moved, " ")); len(pieces) > 20 {
-		t.Errorf("a part that moved makes %d pieces", len(pieces))
-	}
+	pieces = wordsOf(from, strings.Join(moved, " "))
+	expect.Holds(t, len(pieces) <= 20, "pieces of a part that moved: ", len(pieces))
 	list := elements([]string{"a", "b", "c", "d", "e", "f", "g", "h"}, []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "a"})
-	if got := fmt.Sprint(list); got != "[{ a} { b} { c} {skip 2 elements} { f} { g} { h} {ins i} {ins a}]" {
-		t.Error(got)
-	}
+	expect.Equal(t, "list", fmt.Sprint(list), "[{ a} { b} { c} {skip 2 elements} { f} { g} { h} {ins i} {ins a}]")
 }
 
 // The page of a browser that has left is not made.
@@ -70,9 +64,8 @@ func TestReviewEndsWithItsRequest(t *testing.T) {
 	leave()
 	change := svc.ContentChange{Path: "/manifest/a", Base: json.RawMessage(`"` + strings.Repeat("a ", 10) + `"`)}
 	var view reviewView
-	if err := view.compare(ctx, svc.TemplateDiff{Changes: []svc.ContentChange{change}}); !errors.Is(err, context.Canceled) || view.Changes != nil {
-		t.Errorf("%v, %d changes", err, len(view.Changes))
-	}
+	err := view.compare(ctx, svc.TemplateDiff{Changes: []svc.ContentChange{change}})
+	expect.Holds(t, errors.Is(err, context.Canceled) && view.Changes == nil, err, len(view.Changes))
 }
 
 // No sign-out is forgotten when there are too many. Those of one caller end no session of another, of its tenant or of others, and

@@ -19,6 +19,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/adminpage"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // The cookie of a browser that has signed out is none any more.
@@ -29,9 +30,7 @@ func TestSignOut(t *testing.T) {
 		t.Fatalf("cookies: %v", cookies)
 	}
 	s.post("sign-out", nil)
-	if status := s.keysWith(cookies[0]); status != 401 {
-		t.Errorf("the old cookie after signing out: %d", status)
-	}
+	expect.Equal(t, "the old cookie after signing out", s.keysWith(cookies[0]), 401)
 	s.signIn().get("keys").is(t, 200)
 	must(s.service.Keys.RevokeAll(t.Context(), svc.Host, svc.Identity{Kind: svc.KindUser, ID: "admin"}))
 	s.get("keys").is(t, 401, "API key")
@@ -67,17 +66,13 @@ func TestBehindAPrefix(t *testing.T) {
 		s.signIn()
 		for _, address := range []string{"", "keys", "why?user_id=bob&bank=b", "templates"} {
 			a := s.get(address).is(t, 200, "<b>admin</b>")
-			if !strings.HasPrefix(a.Request.URL.Path, path) {
-				t.Errorf("%s leads to %s", address, a.Request.URL)
-			}
+			expect.Holds(t, strings.HasPrefix(a.Request.URL.Path, path), address, " leads to ", a.Request.URL)
 			for _, part := range assets(a.body) {
 				s.read(s.client.Get(must(a.Request.URL.Parse(part)).String())).is(t, 200)
 			}
 		}
 		s.post("sign-out", nil).is(t, 401)
-		if left := s.client.Jar.Cookies(must(url.Parse(s.url))); len(left) != 0 {
-			t.Errorf("cookies after the sign-out: %v", left)
-		}
+		expect.Equal(t, "cookies after the sign-out", len(s.client.Jar.Cookies(must(url.Parse(s.url)))), 0)
 	}
 }
 
@@ -137,9 +132,7 @@ func TestSessionKeys(t *testing.T) {
 		bad(&options)
 		func() {
 			defer func() {
-				if recover() == nil {
-					t.Errorf("New accepts a lifetime of %v, or the keys %q", options.SessionLifetime, append(options.OldSessionKeys, options.SessionKey))
-				}
+				expect.Holds(t, recover() != nil, "New refuses ", options.SessionLifetime, append(options.OldSessionKeys, options.SessionKey))
 			}()
 			adminpage.New(a.service, options)
 		}()
@@ -154,22 +147,16 @@ func TestNoSessionKey(t *testing.T) {
 		}
 	}
 	newSite(t, svc.Bundle{}, set(make([]byte, 32)))
-	if log.Len() != 0 {
-		t.Error(log.String())
-	}
+	expect.Equal(t, "log", log.String(), "")
 	newSite(t, svc.Bundle{}, set(nil))
-	if strings.Count(log.String(), "SessionKey") != 1 {
-		t.Error(log.String())
-	}
+	expect.Equal(t, log.String(), strings.Count(log.String(), "SessionKey"), 1)
 }
 
 // A sign-in that the browser did not keep says so, and one that it kept has a plain address.
 func TestCookieNotKept(t *testing.T) {
 	s := newSite(t, office())
 	kept := s.post("sign-in", form("key", s.key, "to", "why?user_id=bob&bank=b")).is(t, 200, "<b>admin</b>")
-	if got := kept.Request.URL.RawQuery; got != "user_id=bob&bank=b" {
-		t.Errorf("the sign-in leads to %s", kept.Request.URL)
-	}
+	expect.Equal(t, "the sign-in leads to", kept.Request.URL.RawQuery, "user_id=bob&bank=b")
 	const says = "the browser did not keep the cookie"
 	s.post("sign-out", nil).is(t, 401, "", says)
 
@@ -186,9 +173,7 @@ func TestCookieNotKept(t *testing.T) {
 	for _, s := range []*site{&blocked, &far} {
 		for _, to := range []string{"", "keys", "keys?which=unused"} {
 			a := s.post("sign-in", form("key", s.key, "to", to)).is(t, 401, says, `type="password"`)
-			if back := a.field(t, "to"); back != to {
-				t.Errorf("the sign-in comes back to %q, not %q", back, to)
-			}
+			expect.Equal(t, "the sign-in comes back to", a.field(t, "to"), to)
 		}
 		s.get("keys").is(t, 401, "", says)
 	}
@@ -224,14 +209,10 @@ func TestSecureCookies(t *testing.T) {
 			got[0].Secure != strings.HasPrefix(c.name, "__Secure-") || !got[0].HttpOnly {
 			t.Fatalf("%s: %v", c.host, got)
 		}
-		if status := c.keysWith(got[0], at); status != 200 {
-			t.Errorf("%s: %d with the cookie", c.host, status)
-		}
+		expect.Equal(t, c.host+" with the cookie", c.keysWith(got[0], at), 200)
 		if got[0].Secure { // what a sibling domain could set
 			got[0].Name = strings.TrimPrefix(got[0].Name, "__Secure-")
-			if status := c.keysWith(got[0], at); status != 401 {
-				t.Errorf("%s: %d with a cookie of another name", c.host, status)
-			}
+			expect.Equal(t, c.host+" with a cookie of another name", c.keysWith(got[0], at), 401)
 		}
 	}
 }
@@ -258,17 +239,12 @@ func TestLongBearers(t *testing.T) {
 	}
 	for _, n := range []int{2049, 2900, adminpage.MaxBearer} {
 		a := sign(n)
-		if size := len(a.Header.Get("Set-Cookie")); a.StatusCode != 303 || size > 4096 {
-			t.Errorf("%d bytes: %d, a cookie of %d bytes", n, a.StatusCode, size)
-		}
-		if status := s.keysWith(a.Cookies()[0]); status != 200 {
-			t.Errorf("%d bytes: %d with the cookie", n, status)
-		}
+		size := len(a.Header.Get("Set-Cookie"))
+		expect.Holds(t, a.StatusCode == 303 && size <= 4096, "a bearer, its status and its cookie: ", n, a.StatusCode, size)
+		expect.Equal(t, n, s.keysWith(a.Cookies()[0]), 200)
 	}
 	body := string(must(io.ReadAll(sign(adminpage.MaxBearer + 1).Body)))
-	if !strings.Contains(body, "This bearer is too long for the page") || strings.Contains(body, "not accepted") {
-		t.Error(body)
-	}
+	expect.Holds(t, strings.Contains(body, "This bearer is too long for the page") && !strings.Contains(body, "not accepted"), body)
 }
 
 func TestCrossOrigin(t *testing.T) {
@@ -288,14 +264,10 @@ func TestMethods(t *testing.T) {
 	s := newSite(t, office()).signIn()
 	for path, allowed := range map[string]string{"keys": "GET, HEAD, POST", "audit": "GET, HEAD", "sign-out": "POST"} {
 		request := must(http.NewRequest("DELETE", s.url+path, nil))
-		if a := s.read(s.client.Do(request)).is(t, 405); a.Header.Get("Allow") != allowed {
-			t.Errorf("%s allows %q", path, a.Header.Get("Allow"))
-		}
+		expect.Equal(t, path, s.read(s.client.Do(request)).is(t, 405).Header.Get("Allow"), allowed)
 	}
 	for path, status := range map[string]int{"keys": 200, "": 200, "nothing": 404, "keys?which=expiring": 200} {
-		if a := s.read(s.client.Head(s.url+path)).is(t, status); a.body != "" {
-			t.Errorf("HEAD %q: %s", path, a.body)
-		}
+		expect.Equal(t, "HEAD "+path, s.read(s.client.Head(s.url+path)).is(t, status).body, "")
 	}
 }
 
@@ -310,9 +282,7 @@ func TestHeaders(t *testing.T) {
 			" form-action 'self'; base-uri 'none'; frame-ancestors 'none'] Content-Type:[text/" + of[1] + "; charset=utf-8]" +
 			" Cross-Origin-Opener-Policy:[same-origin] Cross-Origin-Resource-Policy:[same-origin] Referrer-Policy:[same-origin]" +
 			" Vary:[Accept-Encoding] X-Content-Type-Options:[nosniff] X-Frame-Options:[DENY]]"
-		if got := fmt.Sprint(header); got != want {
-			t.Errorf("%s: %s", address, got)
-		}
+		expect.Equal(t, address, fmt.Sprint(header), want)
 	}
 }
 
@@ -355,9 +325,8 @@ func TestLogHasNoCredentials(t *testing.T) {
 		}
 	}
 	own := s.client.Jar.Cookies(r.URL)[0].Value
-	if text := log.String(); !strings.Contains(text, "cannot read ***") || strings.Contains(text, "canary") || strings.Contains(text, own) {
-		t.Error(text)
-	}
+	text := log.String()
+	expect.Holds(t, strings.Contains(text, "cannot read ***") && !strings.Contains(text, "canary") && !strings.Contains(text, own), text)
 }
 
 // The pages work under any prefix, and show long and foreign texts.
@@ -377,8 +346,7 @@ func TestPrefixes(t *testing.T) {
 		s.get("why?user_id=経理部の利用者の識別子です🎉🎉🎉&bank=b&action=bank:recall").is(t, 200, ">Denied<", "経理部の利用…", "<title>"+long, "pppp…")
 		request := must(http.NewRequest("POST", s.url+"sign-in", strings.NewReader("key="+s.key)))
 		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		if c := must(http.DefaultTransport.RoundTrip(request)).Cookies(); len(c) != 1 || c[0].Path != "" {
-			t.Errorf("prefix %s: cookies %v", prefix, c)
-		}
+		c := must(http.DefaultTransport.RoundTrip(request)).Cookies()
+		expect.Holds(t, len(c) == 1 && c[0].Path == "", "prefix ", prefix, ": cookies: ", c)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/adminpage"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // market is a Marketplace whose sources offer nothing. Those of ill fail, and all wait for open.
@@ -85,7 +86,6 @@ func TestCheckThatPanics(t *testing.T) {
 		ended = s.get("sources?done=checked")
 	}
 	ended.is(t, 200, "The check was not completed.")
-	if text := log.String(); !strings.Contains(text, "planted") || strings.Contains(text, s.key) {
-		t.Error(text)
-	}
+	text := log.String()
+	expect.Holds(t, strings.Contains(text, "planted") && !strings.Contains(text, s.key), text)
 }
