@@ -11,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc/internal/accessindex"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
@@ -111,9 +112,7 @@ func TestWhoCanIsTheReference(t *testing.T) {
 			}
 		}
 	}
-	if min(seen[true], seen[false]) < longtest.Times(200, 1000) {
-		t.Error("the worlds are not varied", seen)
-	}
+	expect.Holds(t, min(seen[true], seen[false]) >= longtest.Times(200, 1000), "the worlds are varied: ", seen)
 }
 
 // change draws a change and makes it to the rows. The result makes it to an index.
@@ -246,9 +245,7 @@ func TestMovedIsMadeAnew(t *testing.T) {
 			want := facts(all.index(), again(step))
 			if got := facts(moved, again(step)); !reflect.DeepEqual(got, want) {
 				for what := range maps.Keys(want) {
-					if !reflect.DeepEqual(got[what], want[what]) {
-						t.Errorf("%s: %v, made from scratch %v", what, got[what], want[what])
-					}
+					expect.Equal(t, what, got[what], want[what])
 				}
 				t.Fatalf("seed %d, change %d", seed, n)
 			}
@@ -264,9 +261,7 @@ func TestMovedIsMadeAnew(t *testing.T) {
 			}
 		}
 	}
-	if differs*4 < missed {
-		t.Errorf("of %d indexes that miss a change, %d are noticed", missed, differs)
-	}
+	expect.Holds(t, differs*4 >= missed, "indexes that miss a change, and those that are noticed: ", missed, differs)
 }
 
 // An excerpt says of the named rows what the whole says.
@@ -353,9 +348,7 @@ func TestTouched(t *testing.T) {
 			}
 		}
 	}
-	if spared < 1000 {
-		t.Error("almost everybody is touched", spared)
-	}
+	expect.Holds(t, spared >= 1000, "many are spared: ", spared)
 }
 
 // Many users, added and removed in any order, are listed in the order of their ids.
@@ -398,17 +391,13 @@ func TestListsAreSorted(t *testing.T) {
 			delete(want, id)
 		}
 	}
-	if got := r.WhoCan("a", "b").Users; !slices.Equal(got, slices.Sorted(maps.Keys(want))) {
-		t.Errorf("%d users, want %d, sorted: %v", len(got), len(want), slices.IsSorted(got))
-	}
+	expect.Equal(t, "users", r.WhoCan("a", "b").Users, slices.Sorted(maps.Keys(want)))
 	r.Empty("all")
 	few := slices.Sorted(maps.Keys(want))[100:110]
 	for _, id := range slices.Backward(few) {
 		r.Join("few", id)
 	}
-	if got := r.WhoCan("a", "b").Users; !slices.Equal(got, few) {
-		t.Errorf("%v, want %v", got, few)
-	}
+	expect.Equal(t, "users", r.WhoCan("a", "b").Users, few)
 }
 
 // Many members leave a group at once. A quadratic Leave takes a minute for as many.
@@ -426,9 +415,7 @@ func TestManyLeave(t *testing.T) {
 	for range 2 { // the second time nobody leaves
 		r.Leave("g", ids[1:]...)
 		r.Leave("none", ids...)
-		if stayed, left := len(r.Grants(ids[0])), len(r.Grants(ids[1])); stayed != 1 || left != 0 {
-			t.Error(stayed, left)
-		}
+		expect.Equal(t, "who has left, and who stayed", [2]int{len(r.Grants(ids[1])), len(r.Grants(ids[0]))}, [2]int{0, 1})
 	}
 	r.SetAccount("a", "owner", "p", false)
 	r.Detach("p", accessindex.Principal{Group: true, ID: "g"})
@@ -449,9 +436,8 @@ func TestExcerptOfBanks(t *testing.T) {
 		whole.SetBank(id, []byte(`{"version":"2026-03-24","public_access":{"default":{"actions":["bank:recall"]}}}`))
 	}
 	whole.SetBank("shut", []byte(`{}`))
-	if n := testing.AllocsPerRun(3, func() { whole.Excerpt(of) }); n > banks {
-		t.Errorf("%v allocations for %d banks", n, banks)
-	}
+	n := testing.AllocsPerRun(3, func() { whole.Excerpt(of) })
+	expect.Holds(t, n <= banks, "allocations for banks: ", n, banks)
 	if part := whole.Excerpt(of); !slices.Equal(part.Shut(), []string{"shut"}) || len(part.Banks()) != banks {
 		t.Errorf("%v of %d banks are shut", part.Shut(), len(part.Banks()))
 	}

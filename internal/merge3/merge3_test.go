@@ -11,6 +11,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/merge3"
 	"github.com/extsvc/svc/internal/strictjson"
@@ -223,12 +224,9 @@ func TestWorkIsLinear(t *testing.T) {
 		for n := members / 16; n <= members; n *= 2 {
 			doc := build(shape, n)
 			w := work(t, doc)
-			if perByte := w / uint64(len(doc)+fixed/100); perByte > 250 {
-				t.Errorf("%s of %d: %d bytes of work for each of %d", shape, n, perByte, len(doc))
-			}
-			if last > 0 && w > last*5/2+fixed {
-				t.Errorf("%s: %d bytes of work for %d, but %d for half of it", shape, w, n, last)
-			}
+			perByte := w / uint64(len(doc)+fixed/100)
+			expect.Holds(t, perByte <= 250, shape, ": work for each byte: ", n, perByte)
+			expect.Holds(t, last == 0 || w <= last*5/2+fixed, shape, ": work, and for half of it: ", n, w, last)
 			last = w
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
 )
@@ -263,9 +264,7 @@ func TestTies(t *testing.T) {
 		for _, tie := range compiler.Lint(census).Ties {
 			ties = append(ties, fmt.Sprintf("%s#%d %s#%d %s %s %s %s", tie.Policy, tie.Statement, tie.Winner, tie.WinnerStatement, tie.Parameter, tie.Member.ID, tie.Action, tie.Bank))
 		}
-		if !slices.Equal(ties, tc.ties) {
-			t.Errorf("%s: the ties are %q, want %q", tc.name, ties, tc.ties)
-		}
+		expect.Holds(t, slices.Equal(ties, tc.ties), tc.name, ": the ties: ", ties, tc.ties)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
@@ -69,9 +70,7 @@ func varied(t *testing.T, seen ...int) {
 	if fewer() {
 		enough = 1
 	}
-	if slices.Min(seen) < enough {
-		t.Errorf("the worlds are not varied: seen %v times", seen)
-	}
+	expect.Holds(t, slices.Min(seen) >= enough, "the worlds are varied: ", seen)
 }
 
 func broken(w *policytest.World, s policy.Subject, q policytest.Request) bool {
@@ -111,15 +110,9 @@ func FuzzPatterns(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, pattern, s string) {
 		recall := pattern == "bank:recall" && (s == "bank:memories:list" || s == "bank:memories:get")
-		if got, want := policy.MatchAction(pattern, s), covers(pattern, s, ":") || recall; got != want {
-			t.Errorf("action pattern %q covers %q: %v", pattern, s, got)
-		}
-		if got, want := policy.MatchBank(pattern, s), covers(pattern, s, "::") || pattern == "*"; got != want {
-			t.Errorf("bank pattern %q covers %q: %v", pattern, s, got)
-		}
-		if got, want := policy.ValidAction(pattern) == nil, valid(pattern, ":"); got != want {
-			t.Errorf("action pattern %q is valid: %v", pattern, got)
-		}
+		expect.Equal(t, []any{"an action pattern covers", pattern, s}, policy.MatchAction(pattern, s), covers(pattern, s, ":") || recall)
+		expect.Equal(t, []any{"a bank pattern covers", pattern, s}, policy.MatchBank(pattern, s), covers(pattern, s, "::") || pattern == "*")
+		expect.Equal(t, []any{"an action pattern is valid", pattern}, policy.ValidAction(pattern) == nil, valid(pattern, ":"))
 	})
 }
 

@@ -3,10 +3,10 @@ package policy_test
 import (
 	"encoding/json"
 	"errors"
-	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
 	"github.com/extsvc/svc/internal/strictjson"
@@ -22,9 +22,7 @@ func FuzzParseDocument(f *testing.F) {
 			Grants: []policy.Grant{{PolicyID: "p", Document: raw}, {PolicyID: "p", Group: "g", Document: raw}},
 		}, policytest.Request{Action: "bank:recall", Bank: "project::notes"})
 		checkParse(t, err, result)
-		if err == nil && len(result.Trace) != 2*len(d.Statements) {
-			t.Errorf("%d statements twice, %d entries", len(d.Statements), len(result.Trace))
-		}
+		expect.Holds(t, err != nil || len(result.Trace) == 2*len(d.Statements), "entries for statements that are there twice: ", len(result.Trace))
 	})
 }
 
@@ -37,9 +35,7 @@ func FuzzParseBankDocument(f *testing.F) {
 			BankPolicy: &policy.Named{ID: "b", Document: raw},
 		})
 		checkParse(t, err, result)
-		if err == nil && d.PublicAccess == nil && result.Outcome == policy.Allow {
-			t.Error("allowed without public access")
-		}
+		expect.Holds(t, err != nil || d.PublicAccess != nil || result.Outcome != policy.Allow, "nothing is allowed without public access")
 	})
 }
 
@@ -71,12 +67,8 @@ func FuzzDecide(f *testing.F) {
 			{Kind: policy.Unmapped},
 		} {
 			rights, want := compiler.Compile(s), policytest.Evaluate(s, q)
-			if got := explain(rights, q); !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: got %+v, want %+v", s.Kind, got, want)
-			}
-			if !agrees(decide(rights, q), want) {
-				t.Errorf("%s: Decide differs from %+v", s.Kind, want)
-			}
+			expect.Equal(t, s.Kind, explain(rights, q), want)
+			expect.Holds(t, agrees(decide(rights, q), want), s.Kind, ": Decide agrees with ", want)
 		}
 	})
 }
@@ -105,12 +97,8 @@ func FuzzExceeds(f *testing.F) {
 				return !allowed(grantor) && (!control && after && !before || control && bank == "*" && before != after)
 			}
 			got, found := compiler.Exceeds(&policy.Grantor{Subject: grantor}, &write[0], &write[1], nil)
-			if found && !exceeds(got.Action, got.Bank) {
-				t.Errorf("%+v does not exceed", got)
-			}
-			if !found && (exceeds(action, bank) || exceeds(action, "*")) {
-				t.Errorf("%q on %q exceeds", action, bank)
-			}
+			expect.Holds(t, !found || exceeds(got.Action, got.Bank), got, " exceeds")
+			expect.Holds(t, found || !exceeds(action, bank) && !exceeds(action, "*"), action, " on ", bank, " does not exceed")
 		}
 	})
 }
@@ -128,9 +116,7 @@ func checkParse(t *testing.T, err error, result policy.Result) {
 	if !errors.As(err, &refused) || refused.Pointer != "" && !strings.HasPrefix(refused.Pointer, "/") {
 		t.Errorf("refused without a pointer: %v", err)
 	}
-	if result.Outcome != policy.ImplicitDeny {
-		t.Errorf("a document that does not parse: %s", result.Outcome)
-	}
+	expect.Equal(t, "the outcome of a document that does not parse", result.Outcome, policy.ImplicitDeny)
 }
 
 func seed(f *testing.F, kind string) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/heaptest"
 	"github.com/extsvc/svc/internal/policy"
 )
@@ -59,9 +60,7 @@ func TestKeptIsHonest(t *testing.T) {
 		said = c.Budget().Used() - said
 		runtime.KeepAlive(c)
 		t.Logf("%s: %d bytes, estimated %d", name, real, said)
-		if said < real*9/10 || said > 4*real {
-			t.Errorf("%s: %d bytes, estimated %d", name, real, said)
-		}
+		expect.Holds(t, real*9/10 <= said && said <= 4*real, name, ": bytes, and the estimate: ", real, said)
 	}
 }
 
@@ -89,9 +88,7 @@ func TestBanksAreHonest(t *testing.T) {
 			said += b.Share().Bytes()
 		}
 		t.Logf("%d bytes, estimated %d", real, said)
-		if said < real*9/10 || said > 4*real {
-			t.Errorf("%d bytes, estimated %d", real, said)
-		}
+		expect.Holds(t, real*9/10 <= said && said <= 4*real, "bytes, and the estimate: ", real, said)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/policy"
 )
 
@@ -18,9 +19,7 @@ func checkLoose(t *testing.T, schema *policy.Schema, raw []byte) bool {
 	want, refused := schema.ParseDocument(raw)
 	loose, err := policy.ParseLoose(raw)
 	if err != nil {
-		if refused == nil {
-			t.Errorf("%s is accepted, but: %v", raw, err)
-		}
+		expect.Holds(t, refused != nil, string(raw), " is refused by all: ", err)
 		return false
 	}
 	again := policy.MarshalLoose(loose)
@@ -28,9 +27,7 @@ func checkLoose(t *testing.T, schema *policy.Schema, raw []byte) bool {
 		t.Errorf("%s became %s: %v", raw, again, err)
 	}
 	got, err := schema.ParseDocument(again)
-	if (err == nil) != (refused == nil) || !reflect.DeepEqual(got, want) {
-		t.Errorf("%s became %s: %v, was %v", raw, again, err, refused)
-	}
+	expect.Holds(t, (err == nil) == (refused == nil) && reflect.DeepEqual(got, want), string(raw), " became ", string(again), ": ", err, refused)
 	return err == nil
 }
 
@@ -76,8 +73,6 @@ func TestLooseRefuses(t *testing.T) {
 		`"c":1,"a":1,"effect":"no"`: "/statements/0/effect: is a duplicate key",
 	} {
 		_, err := policy.ParseLoose([]byte(strings.Replace(statement, "%", set, 1)))
-		if err == nil || err.Error() != want {
-			t.Errorf("%s: %v, want %s", set, err, want)
-		}
+		expect.Holds(t, err != nil && err.Error() == want, set, ": ", err, ", want ", want)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
 )
@@ -51,22 +52,16 @@ func TestNoWorkIsAProduct(t *testing.T) {
 	} {
 		c := policy.NewCompiler(policy.Memory).Apart(t.Context())
 		do(c, 8000)
-		if err := c.Err(); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.Equal(t, name, c.Err(), nil)
 	}
 	c := policy.NewCompiler(policy.Memory).Apart(t.Context())
 	c.Exceeds(everything, single(16_000), new(user()), nil)
-	if !errors.Is(c.Err(), policy.ErrTooComplex) {
-		t.Error("its sets may take any memory")
-	}
+	expect.Holds(t, errors.Is(c.Err(), policy.ErrTooComplex), "its sets have a bound of memory")
 	c = policy.NewCompiler(policy.Memory).Apart(t.Context())
 	c.Limit(1_000_000) // a fraction of all pairs of patterns
 	kept, gone, all := on(allow("x:y"), names("c", 2000)...), on(deny("x:y"), names("b", 2000)...), user(allow("bank:*"))
 	c.Exceeds(&policy.Grantor{Subject: all}, new(user(kept, gone)), new(user(kept)), nil)
-	if !errors.Is(c.Err(), policy.ErrTooComplex) {
-		t.Error("to compare every two patterns is no work")
-	}
+	expect.Holds(t, errors.Is(c.Err(), policy.ErrTooComplex), "to compare every two patterns is work")
 }
 
 // TestWithinReadsStatementsOnce: thousands of denies are no product.
@@ -82,9 +77,7 @@ func TestWithinReadsStatementsOnce(t *testing.T) {
 			t.Error("equal rights are not within")
 		}
 	})
-	if cost > 100_000 {
-		t.Errorf("%.0f allocations", cost)
-	}
+	expect.Holds(t, cost <= 100_000, "allocations: ", cost)
 }
 
 // TestWeight: what decides about a user takes about as many bytes as its documents.
@@ -92,9 +85,8 @@ func TestWeight(t *testing.T) {
 	subject := user(on(allow("bank:recall"), names("b", 1000)...))
 	document := len(subject.Grants[0].Document)
 	rights := policy.NewCompiler(policy.Memory).Compile(subject)
-	if weight := rights.Weight(); weight < document/2 || weight > 2*document {
-		t.Errorf("%d bytes for a document of %d", weight, document)
-	}
+	weight := rights.Weight()
+	expect.Holds(t, document/2 <= weight && weight <= 2*document, "bytes for a document: ", weight, document)
 }
 
 // parties returns subjects with policies of some statements each, which differ only in a priority.

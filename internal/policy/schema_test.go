@@ -11,6 +11,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/policy/policytest"
 	"github.com/extsvc/svc/internal/strictjson"
@@ -43,9 +44,7 @@ func TestNewSchemaRefuses(t *testing.T) {
 		{[]parameter.Definition{with(func(p *parameter.Definition) { p.Name = strings.Repeat("a", 65) })}, "name"},
 	} {
 		_, err := policy.NewSchema(tc.table)
-		if err == nil || !strings.Contains(err.Error(), tc.words) || !strings.Contains(err.Error(), tc.table[0].Name) {
-			t.Errorf("%+v: %v, want %q", tc.table, err, tc.words)
-		}
+		expect.Holds(t, err != nil && strings.Contains(err.Error(), tc.words) && strings.Contains(err.Error(), tc.table[0].Name), tc.table, ": ", err)
 	}
 }
 
@@ -298,12 +297,9 @@ func TestSizes(t *testing.T) {
 		document := func(n int) []byte {
 			return fmt.Appendf(nil, `{"version":"2026-03-24",`+c.format+`}`, strings.Join(elements[:n], ","))
 		}
-		if err := check(document(c.most)); err != nil {
-			t.Errorf("%s: %v", c.at, err)
-		}
-		if err, refused := errors.AsType[*strictjson.Error](check(document(c.most + 1))); !refused || err.Pointer != c.at {
-			t.Errorf("%s: %v", c.at, err)
-		}
+		expect.Equal(t, c.at, check(document(c.most)), nil)
+		err, refused := errors.AsType[*strictjson.Error](check(document(c.most + 1)))
+		expect.Holds(t, refused && err.Pointer == c.at, c.at, ": ", err)
 	}
 }
 
@@ -327,9 +323,7 @@ func TestFields(t *testing.T) {
 	n := 0
 	for name, value := range policy.Fields(s) {
 		n++
-		if fmt.Sprintf("%T %v", value, value) != fmt.Sprintf("%T %v", values[name], values[name]) {
-			t.Errorf("%s: %v", name, value)
-		}
+		expect.Equal(t, name, fmt.Sprintf("%T %v", value, value), fmt.Sprintf("%T %v", values[name], values[name]))
 	}
 	is.New(t).Equal(n, 10)
 }
