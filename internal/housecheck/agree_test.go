@@ -18,6 +18,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // rows returns what a pattern finds in a document, its groups joined by spaces.
@@ -34,18 +35,12 @@ func sameRows(t *testing.T, what string, have, want []string) {
 	slices.Sort(have)
 	slices.Sort(want)
 	for _, row := range want {
-		if !slices.Contains(have, row) {
-			t.Errorf("%s lacks %s", what, row)
-		}
+		expect.Holds(t, slices.Contains(have, row), what, " has ", row)
 	}
 	for _, row := range have {
-		if !slices.Contains(want, row) {
-			t.Errorf("%s has %s, which the code has not", what, row)
-		}
+		expect.Holds(t, slices.Contains(want, row), "the code has ", row, ", as ", what, " has")
 	}
-	if len(have) != len(want) && !t.Failed() {
-		t.Errorf("%s has a row twice: %v", what, have)
-	}
+	expect.Holds(t, len(have) == len(want) || t.Failed(), what, " has no row twice: ", have)
 }
 
 // docs/reference/routes.md lists all routes, and docs/reference/errors.md all codes with their statuses.
@@ -70,9 +65,7 @@ func TestReleaseFolderIsIgnored(t *testing.T) {
 	ignored := strings.Fields(string(must(os.ReadFile(".gitignore"))))
 	for _, page := range append(slices.Collect(maps.Keys(documentation(t))), "CONTRIBUTING.md", "examples/server/deploy/README.md") {
 		for _, folder := range rows(t, page, `\./release v[0-9.]+\s+(\w+)`) {
-			if !slices.Contains(ignored, "/"+folder+"/") {
-				t.Errorf("%s: ./release … %s, which .gitignore lacks", page, folder)
-			}
+			expect.Holds(t, slices.Contains(ignored, "/"+folder+"/"), page, ": ./release … ", folder, ", which .gitignore has")
 		}
 	}
 }
@@ -87,9 +80,7 @@ func TestDocumentedEventsAgree(t *testing.T) {
 		t.Fatalf("only %d names are found", len(all))
 	}
 	for _, found := range all {
-		if !strings.Contains(page, "`"+found[1]+"`") {
-			t.Errorf("docs/reference/events.md lacks %s", found[1])
-		}
+		expect.Holds(t, strings.Contains(page, "`"+found[1]+"`"), "docs/reference/events.md has ", found[1])
 	}
 }
 

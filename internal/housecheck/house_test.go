@@ -18,6 +18,8 @@ import (
 	"testing/fstest"
 
 	"github.com/matryer/is"
+
+	"github.com/extsvc/svc/internal/expect"
 )
 
 type house struct {
@@ -219,16 +221,12 @@ func TestHouseThatGrows(t *testing.T) {
 	} {
 		planted := maps.Clone(whole)
 		planted["planted.go"] = &fstest.MapFile{Data: []byte(source)}
-		if !strings.Contains(strings.Join(count(t, planted).problems(), "\n"), what) {
-			t.Errorf("planted %s are not noticed", what)
-		}
+		expect.Holds(t, strings.Contains(strings.Join(count(t, planted).problems(), "\n"), what), "planted ", what, " are noticed")
 	}
 	knotted := maps.Clone(whole)
 	ground := slices.Concat(whole["errors.go"].Data, []byte("\nvar _ = (*Service).Ping\n"))
 	knotted["errors.go"] = &fstest.MapFile{Data: ground}
-	if !strings.Contains(strings.Join(count(t, knotted).problems(), "\n"), "in one knot") {
-		t.Error("a planted knot is not noticed")
-	}
+	expect.Holds(t, strings.Contains(strings.Join(count(t, knotted).problems(), "\n"), "in one knot"), "a planted knot is noticed")
 }
 
 // TestNothingDecidesByTenant: the id of a tenant is written and handed on; nothing compares it or takes it apart. It cannot tell a user of the
@@ -244,9 +242,7 @@ func TestNothingDecidesByTenant(t *testing.T) {
 			continue
 		}
 		spoken += strings.Count(source, "TenantID")
-		if found := decides.FindString(source); found != "" {
-			t.Errorf("%s decides by the id of a tenant: %s", name, found)
-		}
+		expect.Equal(t, name+" decides by the id of a tenant", decides.FindString(source), "")
 	}
 	is.True(spoken > 5)
 	for _, planted := range []string{`if r.TenantID == "a"`, `"a" != r.TenantID`, `strings.Cut(r.TenantID, ":")`, "switch r.TenantID {", "banks[r.TenantID]"} {

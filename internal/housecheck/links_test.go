@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // ours is the path of the root module. Its packages and those of the nested modules begin with it.
@@ -284,9 +286,7 @@ func TestDocLinks(t *testing.T) {
 			}
 		}
 	}
-	if links < 200 {
-		t.Errorf("only %d links were found", links)
-	}
+	expect.Holds(t, links >= 200, "links that were found: ", links)
 }
 
 // TestNamesInTexts: the Go names that comments and pages mention exist.
@@ -305,9 +305,7 @@ func TestNamesInTexts(t *testing.T) {
 			t.Errorf("%s: %s does not exist", at, name)
 		}
 	}
-	if mentioned < 500 {
-		t.Errorf("only %d names were found", mentioned)
-	}
+	expect.Holds(t, mentioned >= 500, "names that were found: ", mentioned)
 }
 
 // A link or a name that does not exist is found.
@@ -352,9 +350,7 @@ func TestEveryExportIsDocumented(t *testing.T) {
 				}
 			}
 		}
-		if !said {
-			t.Errorf("the package in %s has no comment", dir)
-		}
+		expect.Holds(t, said, "the package in ", dir, " has a comment")
 	}
 }
 
@@ -402,14 +398,10 @@ func TestEveryNounHasAnExample(t *testing.T) {
 	t.Chdir("../..")
 	for _, dir := range imported {
 		found := examples(t, dir)
-		if len(found) == 0 && dir != "store/postgres/pgtest" {
-			t.Errorf("the package in %s has no example", dir)
-		}
+		expect.Holds(t, len(found) > 0 || dir == "store/postgres/pgtest", "the package in ", dir, " has an example")
 		for _, noun := range nouns {
 			isOfNoun := func(name string) bool { return strings.HasPrefix(name, "Example"+noun+"_") }
-			if dir == "." && !slices.ContainsFunc(found, isOfNoun) {
-				t.Errorf("%s has no example", noun)
-			}
+			expect.Holds(t, dir != "." || slices.ContainsFunc(found, isOfNoun), noun, " has an example")
 		}
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // The most that the pages of docs and the README may have.
@@ -69,13 +71,9 @@ func TestControlCharacters(t *testing.T) {
 		pages[name] = strings.Join(lines, "\n")
 	}
 	for _, name := range slices.Sorted(maps.Keys(pages)) {
-		if controls(pages[name]) {
-			t.Errorf("%s has a control character", name)
-		}
+		expect.Holds(t, !controls(pages[name]), name, " has no control character")
 	}
-	if !controls("who has own\x01sources") {
-		t.Error("a planted control character is not found")
-	}
+	expect.Holds(t, controls("who has own\x01sources"), "a planted control character is found")
 }
 
 func controls(text string) bool {
@@ -217,9 +215,8 @@ func TestPlantedFaultsOfPages(t *testing.T) {
 		"```json\n{\"a\": 1}\n```\n":                           0,
 		"- x\n\n  ```json\n  {\"a\": …}\n  ```\n":              1,
 	} {
-		if faults := faultsOfPages(map[string]string{"p.md": page}); len(faults) != want {
-			t.Errorf("%.60q has the faults %q", page, faults)
-		}
+		faults := faultsOfPages(map[string]string{"p.md": page})
+		expect.Holds(t, len(faults) == want, page, " has the faults ", faults)
 	}
 	many := map[string]string{}
 	for i := range mostWords/1200 + 1 {
@@ -301,9 +298,7 @@ func TestDiagrams(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		for _, part := range []string{"<title ", "<desc ", "<text ", "prefers-color-scheme:dark"} {
-			if !strings.Contains(string(text), part) {
-				t.Errorf("%s has no %s", name, part)
-			}
+			expect.Holds(t, strings.Contains(string(text), part), name, " has ", part)
 		}
 	}
 }

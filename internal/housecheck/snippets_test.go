@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/extsvc/svc/internal/expect"
 )
 
 // snippet is Go that a page or a doc comment shows.
@@ -41,9 +43,7 @@ func TestSnippetsCompile(t *testing.T) {
 			}
 		}
 	}
-	if shown < 20 {
-		t.Errorf("only %d snippets were found in pages", shown)
-	}
+	expect.Holds(t, shown >= 20, "snippets that were found in pages: ", shown)
 	inComments := 0
 	for name := range files {
 		for _, s := range inDocs(t, name) {
@@ -52,9 +52,7 @@ func TestSnippetsCompile(t *testing.T) {
 			}
 		}
 	}
-	if inComments < 4 {
-		t.Errorf("only %d snippets were found in comments", inComments)
-	}
+	expect.Holds(t, inComments >= 4, "snippets that were found in comments: ", inComments)
 }
 
 // What does not stand in a file is found, however it is written down.
@@ -274,9 +272,7 @@ func TestServersHaveTimeouts(t *testing.T) {
 	servers := 0
 	for name, text := range texts {
 		for _, without := range []string{"http.ListenAndServe(", "http.ListenAndServeTLS(", "http.Serve(", "http.ServeTLS("} {
-			if strings.Contains(text, without) {
-				t.Errorf("%s: %s) has no timeouts", name, without)
-			}
+			expect.Holds(t, !strings.Contains(text, without), name, ": ", without, ") has timeouts")
 		}
 		servers += strings.Count(text, "httpapi.Server(") // has them
 		_, rest, found := strings.Cut(text, "http.Server{")
@@ -284,13 +280,9 @@ func TestServersHaveTimeouts(t *testing.T) {
 			servers++
 			literal := regexp.MustCompile(`\n\s*}\n`).Split(rest, 2)[0]
 			for _, timeout := range []string{"ReadHeaderTimeout:", "ReadTimeout:", "WriteTimeout:", "IdleTimeout:"} {
-				if !strings.Contains(literal, timeout) {
-					t.Errorf("%s: a server without %s", name, timeout)
-				}
+				expect.Holds(t, strings.Contains(literal, timeout), name, ": a server has ", timeout)
 			}
 		}
 	}
-	if servers < 8 {
-		t.Errorf("%d servers are found", servers)
-	}
+	expect.Holds(t, servers >= 8, "servers that are found: ", servers)
 }
