@@ -198,18 +198,14 @@ func TestConcurrentUse(t *testing.T) {
 		tasks.Go(func() {
 			me := s.client.As(svc.Secret(fmt.Sprintf("session-of-user%d", n)))
 			for i := range 10 {
-				if _, err := me.Keys.Issue(ctx, svc.Me, svc.NewAPIKey{Description: new(fmt.Sprint(n))}); err != nil {
-					t.Error(err)
-				}
+				expect.Equal(t, n, errorOf(me.Keys.Issue(ctx, svc.Me, svc.NewAPIKey{Description: new(fmt.Sprint(n))})), nil)
 				count := 0
 				for key, err := range me.Keys.List(ctx, svc.Me, svc.KeyQuery{}) {
 					if count++; err != nil || *key.Description != fmt.Sprint(n) {
 						t.Errorf("user %d got %+v, %v", n, key, err)
 					}
 				}
-				if count != i+1 {
-					t.Errorf("user %d has %d keys, not %d", n, count, i+1)
-				}
+				expect.Equal(t, n, count, i+1)
 			}
 		})
 	}

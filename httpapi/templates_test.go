@@ -116,9 +116,8 @@ func TestETagOfTemplates(t *testing.T) {
 			if b.status != status || status == 304 && len(b.body) > 0 || status == 200 && !bytes.Equal(a.body, b.body) {
 				t.Errorf("%s, %q: %d %.100s", target, value, b.status, b.body)
 			}
-			if known := status != 400; known != (b.header.Get("ETag") == etag) || !known && b.header.Get("Cache-Control") != "no-store" {
-				t.Errorf("%s, %q: %v", target, value, b.header)
-			}
+			same := b.header.Get("ETag") == etag
+			expect.Holds(t, same == (status != 400) && (status != 400 || b.header.Get("Cache-Control") == "no-store"), target, value, b.header)
 		}
 		return etag
 	}
@@ -153,9 +152,8 @@ func TestETagsWhileTemplatesChange(t *testing.T) {
 				a := admin.get("/admin/templates").is(200)
 				_, text, _ := strings.Cut(string(a.body), `"id":"t001","name":"`)
 				name, _, _ := strings.Cut(text, `"`)
-				if n, err := strconv.ParseInt(name, 10, 64); err != nil || n < least {
-					t.Errorf("%q is listed after %d was written: %v", name, least, err)
-				}
+				n, err := strconv.ParseInt(name, 10, 64)
+				expect.Holds(t, err == nil && n >= least, name, " is listed after this was written: ", least, err)
 				if etag := a.header.Get("ETag"); etag != "" {
 					first, _ := bodies.LoadOrStore(etag, string(a.body))
 					if tagged.Add(1); first != string(a.body) {
@@ -188,9 +186,8 @@ func TestLongListsAreNotKept(t *testing.T) {
 	admin := s.warm(reads)
 	for range 2 {
 		a := admin.get("/admin/templates").is(200)
-		if n := len(a.texts("id")); n != httpapi.MaxList || a.header.Get("ETag") == "" || a.header.Get("Link") == "" {
-			t.Errorf("%d templates, %v", n, a.header)
-		}
+		n := len(a.texts("id"))
+		expect.Holds(t, n == httpapi.MaxList && a.header.Get("ETag") != "" && a.header.Get("Link") != "", "templates: ", n, a.header)
 	}
 }
 

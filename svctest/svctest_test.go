@@ -22,6 +22,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/svctest"
 )
 
@@ -189,12 +190,8 @@ func TestLogsAreTheOutputOfTheTest(t *testing.T) {
 				return svc.Principal{}, errors.New("the sessions are gone")
 			})
 		}})
-		if got := status(server.Bearer("x"), "GET", templates, ""); got != 503 {
-			t.Errorf("got %d", got)
-		}
-		if got := status(server.Admin, "GET", templates, ""); got != 200 {
-			t.Errorf("got %d", got)
-		}
+		expect.Equal(t, "the key of nobody", status(server.Bearer("x"), "GET", templates, ""), 503)
+		expect.Equal(t, "the administrator", status(server.Admin, "GET", templates, ""), 200)
 	})
 	is.Equal(ended.failures, nil)
 	logger.Error("nobody may write into the output of a test that has ended")
@@ -229,9 +226,7 @@ func TestFailures(t *testing.T) {
 	} {
 		failures := outside(test.test).failures
 		is.Equal(len(failures), 1)
-		if !strings.Contains(failures[0], test.want) {
-			t.Errorf("%q does not say %q", failures[0], test.want)
-		}
+		expect.Holds(t, strings.Contains(failures[0], test.want), failures[0], " says ", test.want)
 	}
 }
 
@@ -250,12 +245,8 @@ func TestServersShareNothing(t *testing.T) {
 	var work sync.WaitGroup
 	for i, server := range all {
 		work.Go(func() {
-			if got := status(server.Admin, "POST", notes+"/install", `{"source_name": "acme"}`); got != 200 {
-				t.Errorf("install: %d", got)
-			}
-			if got, want := status(all[(i+1)%servers].Bearer(server.Admin.Key), "GET", templates, ""), 401; got != want {
-				t.Errorf("with the key of another server: %d", got)
-			}
+			expect.Equal(t, "install", status(server.Admin, "POST", notes+"/install", `{"source_name": "acme"}`), 200)
+			expect.Equal(t, "with the key of another server", status(all[(i+1)%servers].Bearer(server.Admin.Key), "GET", templates, ""), 401)
 		})
 	}
 	work.Wait()
@@ -377,9 +368,7 @@ func leave(t testing.TB, checked chan<- error) {
 	asked, _ = other.Hang()
 	go status(server.Admin, "GET", sources+"/other/templates", "")
 	<-asked
-	if !strings.Contains(running(), label) {
-		t.Errorf("nothing is running")
-	}
+	expect.Holds(t, strings.Contains(running(), label), "it is running")
 }
 
 func running() string {

@@ -97,9 +97,7 @@ func TestNobodyIsToldBeforeTheCommit(t *testing.T) {
 		c.join(t.Context(), func(ctx context.Context) {
 			err := c.store.CreateSource(ctx, sqltest.NamedSource(i%4)) // half of them would be refused because of the others
 			told.Store(i, true)
-			if err == nil || !strings.Contains(err.Error(), "disk failed") {
-				t.Errorf("got %v", err)
-			}
+			expect.Holds(t, err != nil && strings.Contains(err.Error(), "disk failed"), "got ", err)
 		})
 	}
 	c.letGo(t)
@@ -190,9 +188,7 @@ func TestAllFailWhenTheTransactionDies(t *testing.T) {
 			} else {
 				err = c.store.CreateSource(ctx, sqltest.NamedSource(i))
 			}
-			if !errors.Is(err, svc.ErrUnavailable) {
-				t.Errorf("%d: got %v", i, err)
-			}
+			expect.Holds(t, errors.Is(err, svc.ErrUnavailable), i, ": got ", err)
 		})
 	}
 	c.letGo(t)
@@ -249,9 +245,7 @@ func TestWritersOverwhelm(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Millisecond/4)
 			defer cancel()
 			err := store.CreateAPIKey(ctx, key(i))
-			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-				t.Error(err)
-			}
+			expect.Holds(t, err == nil || errors.Is(err, context.DeadlineExceeded), err)
 			_, readErr := sqltest.ReadKey(t.Context(), store, key(i).ID)
 			if (err == nil) != (readErr == nil) {
 				t.Errorf("%d: created: %v, read: %v", i, err, readErr) // what was said is what is there
