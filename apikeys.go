@@ -166,15 +166,26 @@ type Introspection struct {
 	ScopingPolicyID string    // the policy that narrows the key; "": not narrowed
 }
 
-// check adds the request's problems, and truncates its expiry to the stored precision.
+// check adds the request's problems, and truncates its expiry to the stored precision. The expiry of
+// a request that may have an answer from before may have passed since: see [NewAPIKey.late].
 func (in *NewAPIKey) check(c *checker, now time.Time) {
 	c.optionalText("/description", in.Description, limits.DescriptionLength)
+	if in.IdempotencyKey != "" {
+		now = time.Time{}
+	}
 	c.expiry(&in.ExpiresAt, now)
 	if in.ScopingPolicyID != "" {
 		c.id("/scoping_policy_id", in.ScopingPolicyID)
 	}
 	in.Rate.check(c)
 	c.idempotencyKey(in.IdempotencyKey)
+}
+
+// late refuses a checked request whose expiry has passed.
+func (in NewAPIKey) late(now time.Time) error {
+	var c checker
+	c.expiry(&in.ExpiresAt, now)
+	return c.err()
 }
 
 // expiry adds the problems of an expiry, and truncates it to the stored precision.

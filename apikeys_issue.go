@@ -70,9 +70,8 @@ type issuedAnswer struct {
 	At  time.Time // the CreatedAt of the key
 }
 
-// issue makes, stores and announces a key, or returns the earlier answer to the same request. Each
-// drawn key has its own answer, which is kept in the transaction of that key. An answer that is not
-// the key drawn here is from an earlier request: its settings are read from that request.
+// issue makes, stores and announces a key, with its answer in the same transaction. An answer of
+// another key is that of an earlier request, which had the same settings: issue returns that key.
 func (s *Keys) issue(
 	ctx context.Context, by Principal, allowed basis, in NewAPIKey, now time.Time,
 ) (IssuedKey, error) {
@@ -83,7 +82,9 @@ func (s *Keys) issue(
 	}
 	var issued IssuedKey
 	answer, err := once(ctx, request, func() (answer issuedAnswer, err error) {
-		if err := s.checkScoping(ctx, by, holder, in.ScopingPolicyID); err != nil {
+		if err := in.late(now); err != nil {
+			return answer, err
+		} else if err := s.checkScoping(ctx, by, holder, in.ScopingPolicyID); err != nil {
 			return answer, err
 		}
 		issued, err = s.draw(ctx, holder, func(key *IssuedKey) error {
@@ -97,11 +98,10 @@ func (s *Keys) issue(
 		})
 		return answer, fault("issue API key", err)
 	})
-	if err == nil && answer.Key != string(issued.Key) { // an earlier request issued it
-		issued, err = s.issuedBefore(ctx, holder, in, answer)
-	}
 	if err != nil {
 		return IssuedKey{}, err
+	} else if answer.Key != string(issued.Key) { // an earlier request issued it
+		return s.issuedBefore(ctx, holder, in, answer)
 	}
 	return issued, nil
 }
