@@ -432,7 +432,11 @@ type keyHasher struct {
 // tags returns the keys of the tags in ids. In a transaction of the host, those from the store are
 // not remembered, because a rollback may undo them.
 func (s *keyHasher) tags(ctx context.Context) (keyring.Tags, error) {
-	tags, err := s.keys.Tags(ctx, s.store, !s.inTransaction)
+	var keep keyring.Values // nil: a read-only Service keeps no value
+	if !s.readOnly {
+		keep = s.store
+	}
+	tags, err := s.keys.Tags(ctx, keep, !s.inTransaction)
 	return tags, fault("read the key of API key ids", err)
 }
 

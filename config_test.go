@@ -259,4 +259,12 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 	is.Equal(must(store.Changes(t.Context(), 1)), was)
 	key := must(store.APIKeys(t.Context(), svc.APIKeyPage{Holder: ann, KeyQuery: svc.KeyQuery{Limit: 1}}))
 	is.True(key[0].LastUsedAt.IsZero())
+
+	kept := func(_ context.Context, call intercept.Call) error {
+		is.True(call.Method != "KeepValue")
+		return call.Do()
+	}
+	empty := must(svc.New(svc.Config{Store: outside(memstore.New(), kept), ReadOnly: true}))
+	wantCode(t, errorOf(empty.Authenticate(t.Context(), string(issued.Key))), svc.CodeUnauthenticated, "")
+	is.NoErr(empty.Close())
 }

@@ -151,11 +151,12 @@ type Values interface {
 	KeepValue(ctx context.Context, name string, value []byte) ([]byte, error)
 }
 
-// Tags are the keys of the tags in ids, one for each pepper.
+// Tags are the keys of the tags in ids, one for each pepper. Nil: they are not known.
 type Tags [][]byte
 
-// Tags returns the tag keys. Those that do not follow from a pepper's secret are in store. The ring
-// remembers them, if it may: a transaction that is rolled back undoes them.
+// Tags returns the tag keys. Those that do not follow from a pepper's secret are in store. Without a
+// store, which must not be written to, they are not known. The ring remembers them, if it may: a
+// transaction that is rolled back undoes them.
 func (r *Ring) Tags(ctx context.Context, store Values, remember bool) (Tags, error) {
 	if known := r.tags.Load(); known != nil {
 		return *known, nil
@@ -164,6 +165,9 @@ func (r *Ring) Tags(ctx context.Context, store Values, remember bool) (Tags, err
 	for i, p := range r.peppers {
 		if tags[i] = p.tagKey; p.tagKey != nil {
 			continue
+		}
+		if store == nil {
+			return nil, nil
 		}
 		drawn := make([]byte, sha256.Size)
 		rand.Read(drawn) // never returns an error: it ends the program instead
@@ -207,7 +211,7 @@ func tagger(key []byte) token.Tagger {
 // Issued reports whether the id may belong to a key that was issued or imported. It is false for an
 // invented id of an issued key.
 func (t Tags) Issued(c Claim) bool {
-	return c.Kind == "" || slices.ContainsFunc(t, func(key []byte) bool {
+	return c.Kind == "" || t == nil || slices.ContainsFunc(t, func(key []byte) bool {
 		return c.Tagged(tagger(key))
 	})
 }
