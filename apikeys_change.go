@@ -335,11 +335,10 @@ func (s *Keys) revokeAll(
 	for allowed.free = true; ; allowed.keyless = true {
 		began := time.Now()
 		n, err := s.revokeChunkOf(ctx, by, &allowed)
-		revoked += n
 		if err != nil {
 			return revoked, fault("revoke API keys", err)
 		}
-		if n < revokeChunk {
+		if revoked += n; n < revokeChunk {
 			return revoked, fault("read changes", s.cached.CatchUp(ctx))
 		}
 		s.pause(ctx, began)

@@ -174,3 +174,33 @@ func TestSweepAgainstOthers(t *testing.T) {
 	is.Equal(lists, 5) // three chunks, one of them twice, and the end
 	is.True(h.good(keys[3]))
 }
+
+// What was rolled back is not counted.
+func TestCountsOfWhatFails(t *testing.T) {
+	is, failed, old := is.New(t), "", newClock()
+	h := newHost(t, old.configure, func(c *svc.Config) {
+		c.Events.Keep = true
+		c.Store = around(c.Store, func(call intercept.Call) error {
+			if err := call.Do(); err != nil || call.Method != failed {
+				return err
+			}
+			failed = ""
+			return svc.ErrUnavailable
+		})
+	})
+	h.issueWith(t, svc.NewAPIKey{ExpiresAt: old.now().Add(time.Hour)})
+	must(h.Audit.Verify(t.Context(), svc.Host))
+	for method, call := range map[string]func() (int64, error){
+		"EraseAudit": func() (int64, error) { return h.Audit.Forget(t.Context(), svc.Host, alice.Identity(), "gone") },
+		"QueueAudit": func() (int64, error) {
+			n, err := h.Keys.RevokeAll(t.Context(), svc.Host, alice.Identity())
+			return int64(n), err
+		},
+	} {
+		failed = method
+		n, err := call()
+		wantCode(t, err, svc.CodeUnavailable, "")
+		is.Equal(n, int64(0))
+		is.True(must(call()) > 0)
+	}
+}

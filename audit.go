@@ -168,6 +168,9 @@ func (s *Audit) Forget(
 			}
 			return err
 		})
+		if err != nil {
+			e = done
+		}
 	}
 	return e.erased, fault("erase texts of records", err)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc/examples/internal/programtest"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
@@ -22,6 +23,7 @@ func commands(t *testing.T, name string) string {
 // TestDocumentedBackups runs the commands of the documentation unchanged: the backup twice, and the
 // restore over a database that has changed since.
 func TestDocumentedBackups(t *testing.T) {
+	longtest.Test(t, "the commands of the documentation")
 	t.Parallel()
 	for name, programs := range map[string][]string{"SQLite": {"sqlite3"}, "PostgreSQL": {"pg_dump", "psql"}} {
 		t.Run(name, func(t *testing.T) {

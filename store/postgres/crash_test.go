@@ -254,6 +254,7 @@ func shareServer(t *testing.T, tests ...onServer) {
 
 // TestServerOfItsOwn has what changes the settings of a server. The last one leaves it without commits.
 func TestServerOfItsOwn(t *testing.T) {
+	longtest.Test(t, "servers with other settings")
 	shareServer(t, onServer{"role that may not make tables", mayNotMakeTables}, onServer{"wrong password", wrongPasswordIsClear},
 		onServer{"caller leaves while the standby is away", leavesWhileTheStandbyIsAway})
 }

@@ -70,7 +70,7 @@ func (b *bounced) load(t *testing.T) *load {
 }
 
 func TestPgBouncer(t *testing.T) {
-	t.Parallel()
+	long(t, "stores behind PgBouncer")
 	cluster := pgtest.Start(t, "fsync=off") // nobody kills this server
 	for name, test := range map[string]func(t *testing.T, cluster *pgtest.Cluster){
 		"session mode":      testSessionMode,
