@@ -17,6 +17,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/batching"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/sqlstore"
@@ -353,7 +354,8 @@ func TestAddedKeysHaveTheirRecords(t *testing.T) {
 
 // A batch that runs again says what the last run has added: here nothing, as the place is taken in the meantime.
 func TestAddedKeysOfASecondRun(t *testing.T) {
-	is, b := long(t, "a batch that runs twice"), inBatches(t)
+	longtest.Test(t, "a batch that runs twice")
+	is, b := is.New(t), inBatches(t)
 	ctx := t.Context()
 	for _, statement := range []string{
 		`CREATE SEQUENCE runs`, `CREATE SEQUENCE goes_on`,
