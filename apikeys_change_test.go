@@ -177,14 +177,15 @@ func TestSweepAgainstOthers(t *testing.T) {
 
 // What was rolled back is not counted.
 func TestCountsOfWhatFails(t *testing.T) {
-	is, failed, old := is.New(t), "", newClock()
+	is, old := is.New(t), newClock()
+	var failing atomic.Value // the method that fails once
+	failing.Store("")
 	h := newHost(t, old.configure, func(c *svc.Config) {
 		c.Events.Keep = true
 		c.Store = around(c.Store, func(call intercept.Call) error {
-			if err := call.Do(); err != nil || call.Method != failed {
+			if err := call.Do(); err != nil || !failing.CompareAndSwap(call.Method, "") {
 				return err
 			}
-			failed = ""
 			return svc.ErrUnavailable
 		})
 	})
@@ -197,7 +198,7 @@ func TestCountsOfWhatFails(t *testing.T) {
 			return int64(n), err
 		},
 	} {
-		failed = method
+		failing.Store(method)
 		n, err := call()
 		wantCode(t, err, svc.CodeUnavailable, "")
 		is.Equal(n, int64(0))
