@@ -163,9 +163,10 @@ type EventConfig struct {
 	// host it needs a Store that is an [OutboxStore] ([Service.WithTx]).
 	//
 	// Its ctx has the values of the caller's, but does not end. A panic is logged and fails nothing;
-	// an event of the outbox comes again about half a minute later, until OnEvent returns. When the process ends between a commit and the call, or the store cannot say whether it
-	// has committed, the event is lost, unless the outbox holds it, or the answer to the idempotency
-	// key of the request shows the commit. Its record (Keep) is not lost. Nil: events are dropped.
+	// an event of the outbox comes again about half a minute later, until OnEvent returns. When the
+	// process ends between a commit and the call, or the store cannot say whether it has committed,
+	// the event is lost, unless the outbox holds it, or the answer to the idempotency key of the
+	// request shows the commit. Its record (Keep) is not lost. Nil: events are dropped.
 	OnEvent func(ctx context.Context, event Event)
 	// OnDecision is called concurrently after each answer of [Service.Decide] and [Service.May],
 	// and so of httpapi's Require. It is not called for errors, nor for what a method of the

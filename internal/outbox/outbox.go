@@ -59,8 +59,9 @@ func (d Delivery[E]) Run(ctx context.Context) {
 }
 
 // Once delivers batches until the outbox has no free events. It deletes a batch only after all its
-// calls of Tell: an event comes at least once, and again after its claim when it was not told. Each batch comes oldest first; events of several
-// processes may overtake each other, and so may those behind a batch that Tell suddenly delays.
+// calls of Tell: an event comes at least once, and again after its claim when it was not told. Each
+// batch comes oldest first; events of several processes may overtake each other, and so may those
+// behind a batch that Tell suddenly delays.
 func (d Delivery[E]) Once(ctx context.Context) error {
 	for limit := 1; ; {
 		now, began := d.Now(), time.Now()
