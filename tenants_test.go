@@ -395,6 +395,7 @@ func TestIdleTenantIsSmall(t *testing.T) {
 // Beyond the bound of all, tenants give their memory back: those that nobody uses close, and those
 // in use forget what they have cached.
 func TestMemoryOfTenantsIsBounded(t *testing.T) {
+	longtest.Test(t, "the memory of tenants")
 	large := strings.Repeat("x", 60_000)
 	for name, of := range map[string]struct{ fill, read func(*svc.Service) error }{
 		"templates": {func(s *svc.Service) error { // some 1.5 MB

@@ -20,6 +20,7 @@ import (
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/heaptest"
+	"github.com/extsvc/svc/internal/longtest"
 )
 
 // A list that ends too early is none, however well its end is said to be the end; nor is one that goes on behind its end.
@@ -104,6 +105,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	is := is.New(t)
 	tooLarge := refusal{Code: svc.CodeInternal, Message: "the server's answer is too large"}
 	is.Equal(refused(errorOf(dial(t, endless(`{"id":"`, "x")).Templates.Read(t.Context(), "a"))), tooLarge)
+	longtest.Test(t, "a list that is too large")
 	list, err := all(dial(t, endless(`[{"name":"a"},{"name":"`, "x")).Sources.List(t.Context()))
 	is.Equal(refused(err), tooLarge)
 	is.Equal(len(list), 1)

@@ -344,7 +344,7 @@ func TestDiskSpills(t *testing.T) {
 	shelf := newShelf(t, 1)
 	d := shelf.empty(t)
 	text := bytes.Repeat([]byte{'x'}, 200*pageSize)
-	for try := range 20 {
+	for try := range 500 {
 		name := fmt.Sprint(try)
 		must(t, os.WriteFile(d.path(name), text, 0o600))
 		d.spill(name)

@@ -67,15 +67,11 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// direction skips a copy that another one of the same test is like, unless it is in CI.
-func direction(t *testing.T, from, to string) {
-	t.Helper()
-	if from != "SQLite" || to != "SQLite" {
-		longtest.Test(t, "this direction")
-	}
-}
-
-var kinds = map[string]func(t *testing.T) store{"SQLite": newFile, "PostgreSQL": newSchema}
+// kinds are of each end of a copy. In the short form, only TestCopyOfOddValues copies to PostgreSQL and back.
+var kinds = map[string]func(t *testing.T) store{"SQLite": newFile, "PostgreSQL": func(t *testing.T) store {
+	longtest.Test(t, "this with PostgreSQL")
+	return newSchema(t)
+}}
 
 var known struct { // of every database
 	once   sync.Once
@@ -105,17 +101,16 @@ func TestCopyIsTheSame(t *testing.T) {
 	t.Parallel()
 	tables := schema(t)
 	for from, newFrom := range kinds {
-		source := newFrom(t)
-		NewFiller(1).Fill(t, source.DB(), tables, 300, 40) // more rows than a statement reads
-		for name, rows := range Rows(t, source.DB(), tables) {
-			if len(rows) == 0 || len(rows) < 100 && !slices.Contains(kept, name) {
-				t.Errorf("%s has only %d rows", name, len(rows))
-			}
-		}
 		for to, newTo := range kinds {
 			t.Run(from+" to "+to, func(t *testing.T) {
 				t.Parallel()
-				there, back := newTo(t), newFrom(t)
+				source, there, back := newFrom(t), newTo(t), newFrom(t)
+				NewFiller(1).Fill(t, source.DB(), tables, 300, 40) // more rows than a statement reads
+				for name, rows := range Rows(t, source.DB(), tables) {
+					if len(rows) == 0 || len(rows) < 100 && !slices.Contains(kept, name) {
+						t.Errorf("%s has only %d rows", name, len(rows))
+					}
+				}
 				copies(t, source, there)
 				wantSame(t, source, there, tables)
 				copies(t, there, back)
@@ -133,6 +128,9 @@ func TestCopyOfOddValues(t *testing.T) {
 	for rows, large := range map[int]int{longtest.Times(20, 40): 40, 2: 1<<20 + 7} {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			if large > 40 {
+				longtest.Test(t, "values of a megabyte")
+			}
 			source, there, back := newFile(t), newSchema(t), newFile(t)
 			NewFiller(seed).Fill(t, source.DB(), tables, rows, large)
 			copies(t, source, there)
@@ -185,7 +183,6 @@ func TestCopyIsOneState(t *testing.T) {
 	for from, newFrom := range kinds {
 		for to, newTo := range kinds {
 			t.Run(from+" to "+to, func(t *testing.T) {
-				direction(t, from, to)
 				source, target := newFrom(t), newTo(t)
 				NewFiller(3).Fill(t, source.DB(), schema(t), 100, 40)
 				before := Rows(t, source.DB(), schema(t))
@@ -208,8 +205,9 @@ func TestProgress(t *testing.T) {
 	t.Parallel()
 	source, target := newFile(t), newFile(t)
 	NewFiller(4).Fill(t, source.DB(), schema(t), 300, 40)
-	must(source.DB().Exec(`UPDATE svc_source_files SET data = zeroblob(1048576) WHERE rowid <= 20`)) // each is a batch
-	must(source.DB().Exec(`UPDATE svc_policies SET document = printf('%1048576s', '') WHERE rowid <= 20`))
+	batches := longtest.Times(4, 20)
+	must(source.DB().Exec(`UPDATE svc_source_files SET data = zeroblob(1048576) WHERE rowid <= $1`, batches))
+	must(source.DB().Exec(`UPDATE svc_policies SET document = printf('%1048576s', '') WHERE rowid <= $1`, batches))
 	var reports []int64
 	var all int64
 	copier := sqlstore.Copier{Progress: func(done, total int64) { reports, all = append(reports, done), total }}
@@ -218,7 +216,7 @@ func TestProgress(t *testing.T) {
 	for _, lines := range Rows(t, source.DB(), schema(t)) {
 		rows += int64(len(lines))
 	}
-	if all != rows || reports[0] != 0 || reports[len(reports)-1] != all || !slices.IsSorted(reports) || len(reports) < 80 {
+	if all != rows || reports[0] != 0 || reports[len(reports)-1] != all || !slices.IsSorted(reports) || len(reports) < 4*batches {
 		t.Errorf("of %d rows: %d, %v", rows, all, reports)
 	}
 }
@@ -231,7 +229,6 @@ func TestInterruptedCopy(t *testing.T) {
 	NewFiller(5).Fill(t, source.DB(), tables, 300, 40)
 	for to, newTo := range kinds {
 		t.Run(to, func(t *testing.T) {
-			direction(t, "SQLite", to)
 			target := newTo(t)
 			before := Rows(t, target.DB(), tables)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -272,7 +269,6 @@ func TestTargetWithRows(t *testing.T) {
 	tables := schema(t)
 	for kind, newTarget := range kinds {
 		t.Run(kind, func(t *testing.T) {
-			direction(t, "SQLite", kind)
 			source, target := newFile(t), newTarget(t)
 			NewFiller(6).Fill(t, source.DB(), tables, 2, 40)
 			NewFiller(7).Fill(t, target.DB(), tables, 2, 40)
@@ -332,6 +328,7 @@ func TestSameDatabase(t *testing.T) {
 		refused(t, openFile(t, link), file, words)
 	}
 
+	longtest.Test(t, "the addresses of a PostgreSQL database")
 	url := pgtest.Schema(t)
 	server := openURL(t, url)
 	refused(t, server, server, words)

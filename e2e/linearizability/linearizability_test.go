@@ -77,9 +77,6 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// brief has the tests that the short form runs with PostgreSQL as well.
-var brief = []string{"TestLinearizable", "TestNothingIsInherited", "TestAnAdministratorRemains", "TestKeysAreNeverTooMany"}
-
 // eachStore runs a test with each kind of stores, or with the named ones, at once.
 func eachStore(t *testing.T, test func(t *testing.T, open func(*testing.T) []svc.Store), names ...string) {
 	t.Parallel()
@@ -87,7 +84,7 @@ func eachStore(t *testing.T, test func(t *testing.T, open func(*testing.T) []svc
 		if names != nil && !slices.Contains(names, name) {
 			continue
 		}
-		seldom := name == "PostgreSQL, exact" || !slices.Contains(brief, t.Name())
+		seldom := name == "PostgreSQL, exact" || t.Name() != "TestLinearizable"
 		t.Run(name, func(t *testing.T) {
 			if strings.HasPrefix(name, "PostgreSQL") && seldom {
 				longtest.Test(t, "this with PostgreSQL")

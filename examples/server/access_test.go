@@ -19,17 +19,17 @@ import (
 
 // places makes databases that do not exist yet, or are empty.
 var places = map[string]func(t *testing.T) string{
-	"SQLite":     newDB,
-	"PostgreSQL": func(t *testing.T) string { return pgschema.Migrated(t) },
+	"SQLite": newDB,
+	"PostgreSQL": func(t *testing.T) string {
+		longtest.Test(t, "this with PostgreSQL")
+		return pgschema.Migrated(t)
+	},
 }
 
 // inEach runs a test with the flags for a new database of each kind, of which the first two name it.
 func inEach(t *testing.T, test func(t *testing.T, flags []string)) {
 	for kind, place := range places {
 		t.Run(kind, func(t *testing.T) {
-			if kind == "PostgreSQL" {
-				longtest.Test(t, "these commands with PostgreSQL")
-			}
 			test(t, []string{"-db", place(t), "-keys", filepath.Join(t.TempDir(), "svc.keys")})
 		})
 	}

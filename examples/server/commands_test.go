@@ -11,7 +11,6 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/testscript"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
@@ -23,7 +22,6 @@ func TestCommands(t *testing.T) {
 		p := player{T: t}
 		for name, value := range values {
 			if strings.Contains(value, "$POSTGRES") {
-				longtest.Test(t, "these commands with PostgreSQL")
 				p.Setenv("POSTGRES", pgtest.Database(t))
 			}
 			p.Setenv(name, value)

@@ -36,9 +36,6 @@ func TestCopyAndRestore(t *testing.T) {
 	for from, source := range places {
 		for to, target := range places {
 			t.Run(from+" to "+to, func(t *testing.T) {
-				if from == to {
-					longtest.Test(t, "from one kind to the same")
-				}
 				is := parallel(t)
 				u := use(t, source(t))
 				file := u.backUp(t)
@@ -214,7 +211,7 @@ func TestRestoreRefusesBackups(t *testing.T) {
 func TestRestoreRefusesPlaces(t *testing.T) {
 	t.Parallel()
 	u := use(t, newDB(t))
-	file, full := u.backUp(t), use(t, pgschema.Migrated(t))
+	file := u.backUp(t)
 	for _, name := range []string{"svc.db", "svc.db.keys", "svc.db-wal", "svc.db-shm", "svc.db-journal"} {
 		folder := t.TempDir()
 		path := filepath.Join(folder, name)
@@ -225,7 +222,8 @@ func TestRestoreRefusesPlaces(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, text, err)
 		}
 	}
-	folder := t.TempDir()
+	longtest.Test(t, "this with PostgreSQL")
+	full, folder := use(t, pgschema.Migrated(t)), t.TempDir()
 	keys := filepath.Join(folder, "svc.keys")
 	before := contents(t, full.db)
 	fails(t, "the target is not empty", "restore", "-db", full.db, "-keys", keys, file)
@@ -241,7 +239,7 @@ func TestOneOfSeveralMakesAFile(t *testing.T) {
 	u := use(t, newDB(t))
 	file, want := u.backUp(t), contents(t, u.db)
 	for _, command := range []string{"copy -from " + u.db + " -to DB", "restore -keys DB.keys -db DB " + file} {
-		for range longtest.Times(5, 50) {
+		for range longtest.Times(2, 50) {
 			is, db := is.New(t), newDB(t)
 			var made atomic.Int64
 			var all sync.WaitGroup

@@ -180,6 +180,7 @@ func reachable(t *testing.T) (folder, program string) {
 
 // Commands that only read work on a copy that they may not change, and leave it alone.
 func TestReadersOfAReadOnlyCopy(t *testing.T) {
+	longtest.Test(t, "readers of a copy")
 	is := parallel(t)
 	folder, program := reachable(t)
 	kept, out := filepath.Join(folder, "kept"), filepath.Join(folder, "out")

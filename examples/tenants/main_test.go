@@ -72,9 +72,6 @@ func TestTenants(t *testing.T) {
 	t.Parallel()
 	for name, place := range places {
 		t.Run(name, func(t *testing.T) {
-			if name == "PostgreSQL" {
-				longtest.Test(t, "the server with PostgreSQL")
-			}
 			t.Parallel()
 			is, at := is.New(t), place(t)
 			base, keys := start(t, "-tenants", "3", "-db", at)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/examples/internal/programtest"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/postgres/pgtest/pgschema"
@@ -198,7 +199,10 @@ func openAt(ctx context.Context, db string, config svc.Config) (shopAt, error) {
 func inEach(t *testing.T, test func(t *testing.T, db string)) {
 	for name, db := range map[string]func(*testing.T) string{
 		"sqlite": func(t *testing.T) string { return filepath.Join(t.TempDir(), "shop.db") },
-		"pgx":    func(t *testing.T) string { return pgschema.Migrated(t) },
+		"pgx": func(t *testing.T) string {
+			longtest.Test(t, "this with PostgreSQL")
+			return pgschema.Migrated(t)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -20,6 +20,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc/internal/expect"
+	"github.com/extsvc/svc/internal/longtest"
 )
 
 type house struct {
@@ -199,6 +200,7 @@ func TestHouse(t *testing.T) {
 }
 
 func TestHouseThatGrows(t *testing.T) {
+	longtest.Test(t, "that these tests find faults")
 	t.Chdir("../..")
 	whole := fstest.MapFS{}
 	for _, name := range must(fs.Glob(os.DirFS("."), "*.go")) {

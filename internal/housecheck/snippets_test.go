@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc/internal/expect"
+	"github.com/extsvc/svc/internal/longtest"
 )
 
 // snippet is Go that a page or a doc comment shows.
@@ -33,6 +34,7 @@ type code map[string][]string
 // the line above the block names, or in any file when none is named. Or it has a package clause and
 // builds alone. Only the indentation that all lines share may differ. Nothing may be left out.
 func TestSnippetsCompile(t *testing.T) {
+	longtest.Test(t, "that the Go of pages compiles")
 	t.Chdir("../..")
 	files, pages := sources(t)
 	shown := 0
@@ -57,6 +59,7 @@ func TestSnippetsCompile(t *testing.T) {
 
 // What does not stand in a file is found, however it is written down.
 func TestSnippetsThatDoNotCompile(t *testing.T) {
+	longtest.Test(t, "that these tests find faults")
 	t.Chdir("../..")
 	files := code{
 		"a/a.go": inLines("package a\n\nfunc f() {\n\tx := 1\n\t_ = x\n}\n"),

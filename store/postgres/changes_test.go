@@ -115,7 +115,7 @@ func noticesByAsking(t *testing.T, url string, options postgres.Options) {
 
 // TestNoReaderMissesAChange runs eight writers on two stores, and on each store a reader that follows the changes.
 func TestNoReaderMissesAChange(t *testing.T) {
-	t.Parallel()
+	long(t, "readers beside eight writers")
 	for _, silent := range []bool{false, true} {
 		url := migrated(t)
 		missesNothing(t, []svc.Store{

@@ -425,7 +425,7 @@ func TestBundleWaitsForALock(t *testing.T) {
 
 // A database that can only be read is opened like any other, with the tables of this version. Writes are refused.
 func TestOpenToRead(t *testing.T) {
-	t.Parallel()
+	long(t, "a database that can only be read")
 	url := migrated(t)
 	pool := func(url string) (*postgres.Store, error) {
 		return postgres.New(t.Context(), newPool(t, url), postgres.Options{})

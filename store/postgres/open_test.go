@@ -129,7 +129,7 @@ func setting(t *testing.T, store *postgres.Store, name string) string {
 }
 
 func TestConnectionsAreSetUp(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "the settings of connections")
 	url := newlyMigrated(t)
 	store := must(postgres.Open(t.Context(), url, postgres.Options{}))
 	defer store.Close()

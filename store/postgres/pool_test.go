@@ -154,7 +154,7 @@ func inSchema(name string) func(*pgxpool.Config) {
 
 // The tables are in the schema that the pool's hook chooses. Stores there hear each other, whatever other hooks do.
 func TestPoolWithHooks(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "pools whose hooks choose the schema")
 	server, schemas := pgtest.Server(t), [2]string{}
 	admin := pgtest.Open(t, server)
 	for i := range schemas {

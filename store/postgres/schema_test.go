@@ -16,7 +16,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -98,7 +97,7 @@ func TestTablesOfAnotherDeployment(t *testing.T) {
 
 // A schema of the search path that does not exist is left out, such as "$user" by default.
 func TestSchemaThatIsMissing(t *testing.T) {
-	t.Parallel()
+	long(t, "a search path with a schema that is missing")
 	prod := migrated(t)
 	path := pgtest.With(t, prod, "search_path", `"$user",`+schemaOf(t, prod))
 	for name, start := range starts {
@@ -147,7 +146,7 @@ func TestSchemaThatMayNotBeUsed(t *testing.T) {
 // The search path matters at the start alone: a Store, its listener and its transactions stay with
 // the tables that it found then.
 func TestSearchPathThatChanges(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "a search path that changes")
 	mine, other := migrated(t), migrated(t)
 	moved := newPool(t, mine, func(config *pgxpool.Config) { config.MaxConns = 1 })
 	store := over(t, moved, postgres.Options{})
@@ -189,8 +188,8 @@ func TestMigrateMakesSchema(t *testing.T) {
 }
 
 func TestOpenAtOnceInOneProcess(t *testing.T) {
-	t.Parallel()
-	for range longtest.Times(1, 5) {
+	long(t, "stores that migrate at once")
+	for range 5 {
 		openAtOnce(t, pgtest.Schema(t), postgres.Options{})
 	}
 }
@@ -216,7 +215,7 @@ func TestPrintedMigrationsAreTheMigrations(t *testing.T) {
 
 // A migration waits for others of its schema, and for who keeps out all, and only as long as its context allows.
 func TestMigrationWaits(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "a migration that waits")
 	url, other := pgtest.With(t, pgtest.Schema(t), "application_name", rand.Text()), pgtest.Schema(t)
 	limited := pgtest.With(t, url, "lock_timeout", "10ms") // as a role may have it
 	db := pgtest.Open(t, url)

@@ -164,7 +164,7 @@ func (c *clerk) awaitWaiting(done chan struct{}) {
 
 // TestSequencerAmongOthers: whatever happens between two statements of a sequencer, no event is lost or chained twice, and the order is that of the calls.
 func TestSequencerAmongOthers(t *testing.T) {
-	t.Parallel()
+	long(t, "a sequencer between the statements of others")
 	c := newClerk(t, migrated(t), postgres.Options{})
 	for name, happens := range meanwhiles {
 		for _, rival := range []bool{false, true} {

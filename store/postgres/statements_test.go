@@ -69,7 +69,7 @@ var sorts = regexp.MustCompile(`svc_generation ORDER BY|(holder_id|scoping_polic
 
 // TestPlans checks how the last statements of calls with large rows or many rows find them.
 func TestPlans(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "the plans of statements")
 	url, seen := newlyMigrated(t), &recorder{statements: map[string]bool{}}
 	host, db := traced(t, url, seen), planner(t, url)
 	store := sqlstore.New(host, host, postgres.Dialect())

@@ -267,7 +267,7 @@ func inTx(
 
 // A transaction of the host that sees an old state changes nothing by it, and relies on nothing of it.
 func TestHostsOldStateDecidesNothing(t *testing.T) {
-	t.Parallel()
+	long(t, "what a host's transaction sees of an old state")
 	user := func(id string) svc.Principal { return svc.Principal{Kind: svc.KindUser, ID: id} }
 	deactivate := func(s *svc.Service, by svc.Principal, id string) error {
 		inactive := true

@@ -18,6 +18,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/extsvc/svc/internal/longtest"
+
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 )
 
@@ -185,9 +187,13 @@ func NewSchema(t testing.TB) (address string, drop func() error) {
 }
 
 // Database returns the URL of a new, empty database on the shared server, and of a role that owns
-// it and is no superuser. The end of the test drops both.
+// it and is no superuser. The end of the test drops both. A database with its tables takes a second
+// of a processor, so the short form of a test has none.
 func Database(t testing.TB) string {
 	t.Helper()
+	if _, benchmark := t.(*testing.B); !benchmark {
+		longtest.Test(t, "this with a database of PostgreSQL")
+	}
 	address, drop := NewDatabase(t)
 	t.Cleanup(func() {
 		if err := drop(); err != nil {
