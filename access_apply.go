@@ -202,7 +202,8 @@ func (a *bundleDiff) completeBuiltins() {
 		if stored, found := was(a.policies, p.ID); own == nil || found && !stored.Builtin() {
 			continue
 		}
-		if !jcs.Equal(p.Document, own.Document) {
+		named := p.DisplayName == own.DisplayName || p.DisplayName == p.ID // which is without a name
+		if !named || !jcs.Equal(p.Document, own.Document) {
 			a.add("/policies/"+strconv.Itoa(i), "is built in: leave it out, or use another id")
 		}
 		a.bundle.Policies[i] = *own

@@ -16,6 +16,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/expect"
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/longtest"
 )
 
@@ -144,9 +145,10 @@ var revisions = longtest.Times(40, 300)
 var (
 	drawnActions = []string{"bank:*", "bank:recall", "bank:memories:*", "bank:memories:list", "bank:retain", "iam:*", "iam:users:*", "iam:users:read", "bank:"}
 	drawnBanks   = []string{"*", "*", "a::*", "a::b::*", "a", "a::", "a::b", "a::b::c", "z"}
-	askedActions = append([]string{"bank:memories:get", "bank:memories:", "bank:memories:x", "bank:x", "bank", "iam:users:", "iam:x", "*", "x"}, drawnActions...)
-	askedBanks   = append([]string{"a::b::", "a::b::d", "a::x", "a::b::c::d", "b", "none", "a:b"}, drawnBanks[1:]...)
-	askedPlaces  = places()
+	askedActions = lists.Map(append([]string{"bank:memories:get", "bank:memories:", "bank:memories:x", "bank:x", "bank", "iam:users:", "iam:x", "*", "x"},
+		drawnActions...), literal)
+	askedBanks  = append([]string{"a::b::", "a::b::d", "a::x", "a::b::c::d", "b", "none", "a:b"}, drawnBanks[1:]...)
+	askedPlaces = places()
 )
 
 func places() (all []svc.Context) {

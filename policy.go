@@ -381,7 +381,7 @@ func (q Question) check() (AccessQuery, error) {
 		c.foreign("bank", q.Bank)
 	}
 	if q.Action != "" {
-		c.id("action", q.Action)
+		c.action(q.Action)
 	}
 	provider, sender, _ := strings.Cut(q.Sender, ":")
 	if q.Sender != "" {
@@ -413,6 +413,15 @@ func (q Question) check() (AccessQuery, error) {
 	}
 	return asked, c.err()
 }
+
+// action refuses a pattern: a narrower one may deny some of what it covers.
+func (c *checker) action(asked string) {
+	if c.id("action", asked); strings.HasSuffix(asked, "*") {
+		c.add("action", notAnAction)
+	}
+}
+
+const notAnAction = "must be an action, not a pattern"
 
 // context refuses an invalid channel or topic. Both are only looked up: an API key is no error.
 func (c *checker) context(q Question) {

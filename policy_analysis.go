@@ -74,7 +74,7 @@ func (s *Policies) WhoCan(
 ) (WhoCanAnswer, error) {
 	var c checker
 	allowed = cmp.Or(allowed, action.Recall)
-	c.id("action", allowed)
+	c.action(allowed)
 	c.foreign("bank", bank)
 	if err := c.err(); err != nil {
 		return WhoCanAnswer{}, err

@@ -150,8 +150,8 @@ func newService(config Config, tenant Tenant, analyses *fairqueue.Queue) (*Servi
 //
 // Events go into the outbox of the same transaction. The original Service delivers them after the
 // commit, within about a second and at least once: the ID of an Event identifies a second delivery.
-// With an OnEvent and a store that is no [OutboxStore], every mutation fails (CodeInternal) and
-// writes nothing.
+// Every mutation fails (CodeInternal) and writes nothing when the store is of another tenant or,
+// with an OnEvent, is no [OutboxStore].
 //
 // The copy ends with the transaction and needs no Close. When one of its methods fails, roll the
 // transaction back, unless the error is a refusal: CodeInvalid, CodeUnauthenticated, CodeForbidden,
@@ -160,7 +160,7 @@ func newService(config Config, tenant Tenant, analyses *fairqueue.Queue) (*Servi
 func (s *Service) WithTx(store Store) *Service {
 	b := &base{
 		store: store, roles: rolesOf(store), tenant: s.tenant, log: s.log, clock: s.clock,
-		readOnly: s.readOnly, inTransaction: true, refuses: s.refuses,
+		readOnly: s.readOnly, inTransaction: true, refuses: s.refusesIn(store),
 	}
 	return assemble(s.config, b, s.shared)
 }
@@ -270,7 +270,7 @@ func (s *Service) decidable(p Principal, action string) error {
 	case action == "":
 		return Invalid("action", "is required")
 	case action[len(action)-1] == '*':
-		return Invalid("action", "must be an action, not a pattern")
+		return Invalid("action", notAnAction)
 	}
 	return nil
 }

@@ -424,3 +424,14 @@ func (t *Tenants) Close() error {
 	}
 	return nil
 }
+
+// refusesIn is refuses in a transaction of the host, which must not be of another tenant.
+func (s *Service) refusesIn(store Store) func(byHost bool) error {
+	in, knows := store.(interface{ TenantNumber() int64 })
+	if !knows || in.TenantNumber() == 0 || in.TenantNumber() == s.Tenant().Number {
+		return s.refuses
+	}
+	return func(bool) error {
+		return fault("use the transaction", errors.New("it is in the tables of another tenant"))
+	}
+}

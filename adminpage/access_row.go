@@ -355,7 +355,7 @@ func (v *visit) fillPolicy(b *accessView, id string) error {
 			Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: holder.ID},
 		}},
 	}
-	b.Findings = v.h.service.Policies.Lint(alone, nil)
+	b.Findings = v.h.service.Policies.Lint(alone, v.h.known)
 	b.Findings, _ = head(b.Findings, maxShown)
 	b.Suggested = v.suggestedUsers("")
 	of := svc.AttachmentQuery{PolicyID: id}

@@ -14,6 +14,8 @@ import (
 	"cmp"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -68,7 +70,8 @@ type Options struct {
 	CrossOrigin *http.CrossOriginProtection
 	// SessionLifetime is how long a sign-in lasts. 0 means DefaultSessionLifetime.
 	SessionLifetime time.Duration
-	// Actions are the columns of the page "Who can". Nil: DefaultActions.
+	// Actions are the host's: the columns of the page "Who can". When they are set, the page of a
+	// policy also reports patterns that cover none of them. None: DefaultActions.
 	Actions []string
 	// Logger gets the failures with a status of 500 and above, as records of [slog.LevelError], or
 	// of LevelWarn for a bad entry of a source ([svc.ErrBadEntry]), and no secret. New warns it
@@ -84,7 +87,8 @@ type Handler struct {
 	tenant   string           // whose service it is; "": no tenant's
 	queue    *fairqueue.Queue // of pages; nil: they begin immediately
 	prefix   routing.Prefix
-	options  Options // with the defaults
+	options  Options  // with the defaults
+	known    []string // the Actions that the host has set; nil: not known
 	sessions *sessions
 	rates    *rate.Limiter
 	start    time.Time // of the clock of rates
@@ -107,8 +111,9 @@ func newHandler(options Options) *Handler {
 	options.Title = cmp.Or(options.Title, "svc")
 	options.Logger = defaultlog.Or(options.Logger)
 	options.SessionLifetime = cmp.Or(options.SessionLifetime, DefaultSessionLifetime)
-	if options.Actions == nil {
-		options.Actions = DefaultActions
+	known := options.Actions
+	if len(known) == 0 {
+		known, options.Actions = nil, DefaultActions
 	}
 	if options.CrossOrigin == nil {
 		options.CrossOrigin = http.NewCrossOriginProtection()
@@ -117,6 +122,8 @@ func newHandler(options Options) *Handler {
 	switch {
 	case options.SessionLifetime < 0:
 		panic("adminpage: SessionLifetime must not be negative")
+	case slices.ContainsFunc(options.Actions, func(a string) bool { return strings.HasSuffix(a, "*") }):
+		panic("adminpage: Actions must be actions, not patterns")
 	case len(options.OldSessionKeys) > 0 && options.SessionKey == nil:
 		panic("adminpage: OldSessionKeys needs SessionKey")
 	case options.SessionKey != nil:
@@ -128,7 +135,7 @@ func newHandler(options Options) *Handler {
 	parsed.Do(parse)
 	prefix := routing.NewPrefix(cmp.Or(options.Prefix, DefaultPrefix))
 	h := &Handler{
-		prefix: prefix, options: options,
+		prefix: prefix, options: options, known: known,
 		sessions: newSessions(options.SessionLifetime, keys...),
 		rates:    rate.New(httpapi.RatedKeys), start: time.Now(),
 		routes: routes,

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/adminpage"
 	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/testscript"
 )
@@ -79,4 +80,21 @@ func TestPicture(t *testing.T) {
 		}
 		expect.Equal(t, query, got, want)
 	}
+}
+
+// The pages take the actions of the host, and tell it of patterns that cover none of them.
+func TestOwnActions(t *testing.T) {
+	bundle := office()
+	bundle.Policies = append(bundle.Policies, svc.Policy{ID: "typo", Document: document(`{"effect":"allow","actions":["order:raed"],"banks":["*"]}`)})
+	s := newSite(t, bundle, func(o *adminpage.Options) { o.Actions = []string{"order:read"} })
+	s.signIn()
+	s.get("access/policies/typo").is(t, 200, "covers no known action")
+	s.get("who-can").is(t, 200, `value="order:read"`, "", "bank:recall")
+	s.get("why").is(t, 200, `value="order:read"`, "", "bank:recall")
+	s.get("why?user_id=bob&bank=b").is(t, 200, `value="bank:recall"`) // which is answered
+	s.get("who-can?bank=b&action=order:*").is(t, 400, "not a pattern")
+	plain := newSite(t, bundle, func(o *adminpage.Options) { o.Actions = []string{} })
+	plain.signIn()
+	plain.get("access/policies/typo").is(t, 200, "", "covers no known action")
+	plain.get("why").is(t, 200, `value="bank:recall"`)
 }

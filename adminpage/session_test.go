@@ -127,7 +127,8 @@ func TestSessionKeys(t *testing.T) {
 	}
 	adminpage.New(a.service, adminpage.Options{OldSessionKeys: [][]byte{}}) // there are none
 	endless := func(o *adminpage.Options) { o.SessionLifetime = -1 }
-	for _, bad := range []func(*adminpage.Options){with(first[:31]), with(nil, first), with(first, nil), with(first, first), endless} {
+	pattern := func(o *adminpage.Options) { o.Actions = []string{"order:*"} }
+	for _, bad := range []func(*adminpage.Options){with(first[:31]), with(nil, first), with(first, nil), with(first, first), endless, pattern} {
 		options := adminpage.Options{}
 		bad(&options)
 		func() {

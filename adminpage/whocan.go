@@ -1,6 +1,7 @@
 package adminpage
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 // whoCanView is what the page Who can shows.
 type whoCanView struct {
 	Asked   url.Values
+	Action  string   // in the form
 	Columns []string // actions
 	Rows    []*reachRow
 	More    string // the address of the next page
@@ -33,7 +35,7 @@ type reachCell struct{ Word, Address string }
 // whoCan lists the principals that may do one of some actions on a bank.
 func (v *visit) whoCan() error {
 	in := v.r.URL.Query()
-	body := whoCanView{Asked: in}
+	body := whoCanView{Asked: in, Action: cmp.Or(in.Get("action"), v.h.options.Actions[0])}
 	page := view{Template: "who-can", Title: "Who can"}
 	status := http.StatusOK
 	if in.Has("bank") || in.Has("action") {

@@ -1,6 +1,7 @@
 package adminpage
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -92,6 +93,7 @@ func (q asked) question() svc.Question {
 // whyView is what the page Why shows.
 type whyView struct {
 	Asked   asked
+	Action  string     // in the form
 	Begun   bool       // the question has no bank yet
 	Answer  *explained // nil: nothing is asked, or the question is wrong
 	Bundle  string     // of the change to try
@@ -127,7 +129,9 @@ func (v *visit) showWhy(status int, body whyView, wrong error) error {
 	if wrong != nil {
 		status, page.Alerts = httpapi.Status(wrong), v.problems(wrong)
 	}
+	body.Action = cmp.Or(body.Asked.Action, action.Recall) // about which it is answered
 	if body.Begun = body.Begun || body.Asked.Kind == ""; body.Begun {
+		body.Action = cmp.Or(body.Asked.Action, v.h.options.Actions[0])
 		if err := v.need(action.UsersRead); err != nil {
 			return err
 		}

@@ -224,17 +224,16 @@ func sendKeys[A appender](
 	if p.Limit > 0 {
 		return sendPage(w, r, p, "[", "]", list(query), answer, position)
 	}
-	final := func(yield func(svc.APIKey, error) bool) { // a query for keys skips none
+	end := func(yield func(svc.APIKey, error) bool) { // a query for keys skips none
 		n, first := 0, filter
-		first.Limit = MaxList
+		first.Limit = MaxList + 1
 		for key, err := range list(first) {
-			if n++; err != nil || n == MaxList {
-				yield(key, err)
+			if n++; (err != nil || n >= MaxList) && !yield(key, err) {
 				return
 			}
 		}
 	}
-	return sendAll(w, r, "[", "]", list(query), final, answer, position,
+	return sendAll(w, r, "[", "]", list(query), end, answer, position,
 		func(a, b []string) int {
 			if filter == (svc.KeyQuery{}) {
 				return slices.Compare(b, a) // newest first

@@ -105,6 +105,10 @@ func TestListsHaveABound(t *testing.T) {
 	}
 	for i := range 4 {
 		admin.delete(fmt.Sprintf("/admin/templates/t%05d", i)).is(204)
+		if i == 2 {
+			pages := admin.pages("/admin/templates")
+			expect.Equal(t, "a whole list", []int{len(pages), len(pages[0])}, []int{1, httpapi.MaxList})
+		}
 	}
 	pages := admin.pages("/admin/templates")
 	expect.Equal(t, "a list of one row less", []int{len(pages), len(pages[0])}, []int{1, httpapi.MaxList - 1})

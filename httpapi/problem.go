@@ -150,7 +150,7 @@ func (h *Handler) problemOf(err error) wire.Problem {
 
 // detail returns an error as a sentence: the plain name of the field, then what is wrong with it.
 func (h *Handler) detail(e *svc.Error) string {
-	sentence := e.Message
+	sentence := h.mask(e.Message)
 	name := strings.ReplaceAll(strings.Trim(h.clip(e.Field), "/"), "/", ".")
 	if name != "" && e.Code == svc.CodeInvalid {
 		sentence = name + " " + sentence
@@ -183,7 +183,7 @@ func (h *Handler) mask(text string) string {
 func (h *Handler) fieldsOf(all []*svc.Error) []wire.ProblemField {
 	fields := make([]wire.ProblemField, len(all))
 	for i, e := range all {
-		fields[i].Detail = e.Message
+		fields[i].Detail = h.mask(e.Message)
 		if name := h.clip(e.Field); name == "" || strings.HasPrefix(name, "/") {
 			fields[i].Pointer = &name
 		} else {

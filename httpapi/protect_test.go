@@ -173,6 +173,7 @@ func TestWriteError(t *testing.T) {
 		want   string
 	}{
 		{svc.Invalid("/name", "must not be "+key), 400, `{"type":"about:blank","title":"Bad Request","status":400,"detail":"name must not be`},
+		{&svc.Error{Code: svc.CodeForbidden, Message: "the key " + key + " may not"}, 403, `"detail":"the key svc`},
 		{fmt.Errorf("read: %w", &svc.Error{Code: svc.CodeNotFound, Message: "no such note"}), 404, `"detail":"no such note."`},
 		{&svc.Error{Code: svc.CodeUnauthenticated}, 401, `"detail":"a valid bearer token is required."`},
 		{&svc.Error{Code: svc.CodeUnavailable, Err: errors.New("10.0.0.7")}, 503, `"code":"unavailable"`},
@@ -184,6 +185,8 @@ func TestWriteError(t *testing.T) {
 		is.Equal(w.Header().Get("Content-Type"), "application/problem+json")
 		is.Equal(w.Header().Get("WWW-Authenticate") != "", c.status == 401)
 		is.Equal(w.Header().Get("Retry-After") != "", c.status == 503)
-		is.True(strings.Contains(w.Body.String(), c.want) && !strings.Contains(w.Body.String(), "10.0.0.7"))
+		for _, hidden := range []string{"10.0.0.7", key, key[len(key)-20:]} {
+			is.True(strings.Contains(w.Body.String(), c.want) && !strings.Contains(w.Body.String(), hidden))
+		}
 	}
 }

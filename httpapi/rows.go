@@ -50,8 +50,8 @@ func sendRows[R any, A appender](
 		query.Limit = p.Limit + 1 // one more tells whether there is a next page
 		err = sendPage(w, r, p, "[", "]", list(query), form.answer, form.position)
 	} else {
-		last := svc.RowQuery{Skip: MaxList - 1, Limit: 1}
-		err = sendAll(w, r, "[", "]", list(query), list(last), form.answer,
+		end := svc.RowQuery{Skip: MaxList - 1, Limit: 2}
+		err = sendAll(w, r, "[", "]", list(query), list(end), form.answer,
 			form.position, slices.Compare)
 	}
 	return moved(err, "after", "cursor")

@@ -79,9 +79,9 @@ func (h *Handler) sendTemplates(
 			return nil
 		}
 	}
-	last := query
-	last.Skip, last.Limit = MaxList-1, 1
-	return sendAll(w, r, templatesOpen, templatesShut, list(query), list(last),
+	end := query
+	end.Skip, end.Limit = MaxList-1, 2
+	return sendAll(w, r, templatesOpen, templatesShut, list(query), list(end),
 		wireTemplate, templatePosition, slices.Compare)
 }
 

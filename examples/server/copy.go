@@ -123,10 +123,16 @@ func checkSource(ctx context.Context, db string) error {
 		return fmt.Errorf("database %s has tables of an older version:"+
 			" start the server on it once, which upgrades them, or use the older program", shown)
 	}
+	tenants, err := readNumber(ctx, db, `SELECT COUNT(*) FROM svc_tenants`)
+	if err == nil && tenants > 0 { // else there is no such table
+		return fmt.Errorf("database %s lists tenants, whose rows are not in its tables:"+
+			" see docs/howto/move-tenant.md", shown)
+	}
 	return nil
 }
 
-// checkTarget refuses the source, and a database with rows whose tables a copy would upgrade.
+// checkTarget refuses the source, and a database with rows whose tables a copy would upgrade. A command that
+// was killed while it made the tables leaves some of them, and a generation of 0.
 func checkTarget(ctx context.Context, from, to string) error {
 	if sameFile(from, to) {
 		return errors.New("the source and the target are the same file: name another target")
@@ -135,7 +141,7 @@ func checkTarget(ctx context.Context, from, to string) error {
 	if err != nil || !lacks || all {
 		return err
 	}
-	generation, err := generationOf(ctx, to)
+	generation, err := readNumber(ctx, to, `SELECT CAST(SUM(value) AS BIGINT) FROM svc_generation`)
 	if err == nil && generation > 0 {
 		shown, _ := withoutPassword(to)
 		err = fmt.Errorf("database %s has tables of an older version: name a new one", shown)
@@ -143,11 +149,10 @@ func checkTarget(ctx context.Context, from, to string) error {
 	return err
 }
 
-// generationOf reads how often a database with tables of any version was written to. A command that
-// was killed while it made the tables leaves some of them, and 0.
-func generationOf(ctx context.Context, db string) (generation int64, err error) {
+// readNumber reads a number from a database with tables of any version.
+func readNumber(ctx context.Context, db, query string) (n int64, err error) {
 	escaped := strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(db)
-	driver, address := "sqlite", "file:"+escaped
+	driver, address := "sqlite", "file:"+escaped+"?mode=ro"
 	if isPostgres(db) {
 		driver, address = "pgx", db
 	}
@@ -156,9 +161,8 @@ func generationOf(ctx context.Context, db string) (generation int64, err error) 
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, pool.Close()) }()
-	const query = `SELECT CAST(SUM(value) AS BIGINT) FROM svc_generation`
-	err = pool.QueryRowContext(ctx, query).Scan(&generation)
-	return generation, err
+	err = pool.QueryRowContext(ctx, query).Scan(&n)
+	return n, err
 }
 
 // lacking reports whether a database lacks migrations, or all of them.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -14,13 +15,17 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/examples/internal/programtest"
 	"github.com/extsvc/svc/internal/longtest"
+	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/postgres/pgtest/pgschema"
+	"github.com/extsvc/svc/store/sqlite"
 )
 
 func (u usedDB) backUp(t *testing.T) (file string) {
@@ -96,6 +101,43 @@ func TestBackupRefuses(t *testing.T) {
 	}
 	wantFiles(t, folder, "link")
 	u.check(t, u.db, u.keys)
+}
+
+// A list of tenants has none of their rows: its backup would be one of nothing.
+func TestListOfTenantsIsNoDatabase(t *testing.T) {
+	type list interface {
+		svc.TenantStore
+		Close() error
+	}
+	keys := use(t, newDB(t)).keys
+	for kind, open := range map[string]func(t *testing.T) (db string, store list){
+		"SQLite": func(t *testing.T) (string, list) {
+			folder := t.TempDir()
+			return filepath.Join(folder, "tenants.db"), must(sqlite.OpenTenants(t.Context(), folder, sqlite.Options{}))
+		},
+		"PostgreSQL": func(t *testing.T) (string, list) {
+			url := pgtest.Database(t)
+			return url, must(postgres.OpenTenants(t.Context(), url, postgres.Options{Timeout: -1}))
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			is := is.New(t)
+			db, store := open(t)
+			tenant := must(store.CreateTenant(t.Context(), "acme", svc.TenantActive, time.Now()))
+			file := filepath.Join(t.TempDir(), "backup")
+			fails(t, "lists tenants", "backup", "-db", db, "-keys", keys, file)
+			fails(t, "lists tenants", "copy", "-from", db, "-to", newDB(t))
+			own := filepath.Join(filepath.Dir(db), fmt.Sprint(tenant.Number, ".db"))
+			if isPostgres(db) {
+				own = pgtest.With(t, db, "search_path", fmt.Sprint("svc_t", tenant.Number))
+			}
+			_, leave, err := store.OpenTenant(t.Context(), tenant) // which makes its tables
+			is.NoErr(err)
+			is.NoErr(leave())
+			is.NoErr(store.Close())
+			does(t, "backup", "-db", own, "-keys", keys, file)
+		})
+	}
 }
 
 // rewrite changes the files of a backup.

@@ -117,10 +117,18 @@ func TestTenantInTransaction(t *testing.T) {
 	pool := must(pgxpool.New(t.Context(), url))
 	defer pool.Close()
 	tx := must(pool.Begin(t.Context()))
+	tenants := must(svc.NewTenants(svc.TenantsConfig{Store: in}))
+	defer tenants.Close()
+	is.NoErr(tenants.Use(t.Context(), "a", func(service *svc.Service) error {
+		_, err := service.WithTx(in.Tx(tx, b)).Users.Create(t.Context(), svc.Host, svc.User{ID: "astray"})
+		is.Equal(svc.ErrorCode(err), svc.CodeInternal)
+		is.True(strings.Contains(fmt.Sprint(errors.Unwrap(err)), "another tenant"))
+		return failure(service.WithTx(in.Tx(tx, a)).Users.Create(t.Context(), svc.Host, svc.User{ID: "here"}))
+	}))
 	is.NoErr(sqltest.AddUsers(t.Context(), in.Tx(tx, b), "pgx"))
 	is.NoErr(tx.Commit(t.Context()))
-	is.True(hasUser(t, storeB, "pgx"))
-	is.True(!hasUser(t, storeA, "pgx"))
+	is.True(hasUser(t, storeB, "pgx") && hasUser(t, storeA, "here"))
+	is.True(!hasUser(t, storeA, "pgx") && !hasUser(t, storeB, "astray"))
 }
 
 func hasUser(t *testing.T, store svc.Store, id string) bool {

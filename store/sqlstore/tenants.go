@@ -25,6 +25,14 @@ type TenantList interface {
 
 var _ TenantList = (*Registry)(nil)
 
+// TenantNumber is the number of the tenant in [Dialect.Tenant], 0 for none.
+func (s *Store) TenantNumber() int64 {
+	if s.dialect.Tenant == nil {
+		return 0
+	}
+	return s.dialect.Tenant.Number
+}
+
 // The tables of a registry. No migration makes them: most databases have no tenants.
 var registryTables = []string{
 	`CREATE TABLE IF NOT EXISTS svc_tenants (
