@@ -80,7 +80,7 @@ func (s *Users) Create(ctx context.Context, by Principal, user User) (User, erro
 		current Bundle,
 	) (refused, err error) {
 		if i := heldChannel(current, user.Channels); i >= 0 {
-			refused = taken("/channels/"+strconv.Itoa(i), "is a channel of another user already")
+			refused = taken("/channels/"+strconv.Itoa(i), "the channel belongs to another user already")
 		}
 		return refused, nil
 	})
@@ -232,7 +232,7 @@ func (s *Users) AddChannel(ctx context.Context, by Principal, id string, channel
 	}
 	return s.editChannels(ctx, by, id, channel, func(u *User, current Bundle) (refused, err error) {
 		if heldChannel(current, []Channel{channel}) >= 0 {
-			refused = taken("/sender_id", "is mapped to a user already")
+			refused = taken("/sender_id", "the channel is mapped to a user already")
 		}
 		if !slices.Contains(u.Channels, channel) {
 			u.Channels = append(u.Channels, channel)
@@ -396,7 +396,7 @@ func (s *Groups) RemoveMembers(
 		for i, user := range users {
 			if !slices.Contains(g.Members, user) {
 				at := "/members/" + strconv.Itoa(i)
-				c.check(&Error{Code: CodeNotFound, Field: at, Message: "is no member of the group"})
+				c.check(&Error{Code: CodeNotFound, Field: at, Message: "the user is no member of the group"})
 			}
 		}
 		g.Members = []string{}

@@ -143,8 +143,8 @@ func (o Options) checkSettings(ctx context.Context, db *sql.DB) error {
 		{"extra_float_digits", digits, []string{"1", "2", "3"}}, // below, numbers are rounded
 	} {
 		if !slices.Contains(setting.wanted, setting.value) {
-			return fmt.Errorf("%s is %q, want %s: ALTER ROLE … SET %[1]s = %[3]s",
-				setting.name, setting.value, setting.wanted[0])
+			return fmt.Errorf("%s is %q, want %s: ALTER ROLE … SET %[1]s = %[3]s, or change"+
+				" the URL that sets it", setting.name, setting.value, setting.wanted[0])
 		}
 	}
 	return nil
