@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -250,6 +251,12 @@ func (t *Tenants) Get(ctx context.Context, name string) (Tenant, error) {
 
 // noTenant is the answer about a tenant that does not exist or is not served.
 func noTenant() *Error { return notFound("there is no such tenant") }
+
+// Ping is [Service.Ping] for the list of tenants. It opens no tenant.
+func (t *Tenants) Ping(ctx context.Context) error {
+	_, err := t.config.Store.Changes(ctx, math.MaxInt64)
+	return fault("reach the store", err)
+}
 
 // Mask is [Keys.Mask], by the Config of all tenants.
 func (t *Tenants) Mask(text string) string { return t.keys.Mask(text) }

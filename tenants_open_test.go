@@ -179,6 +179,19 @@ func TestTenantThatCannotOpenClosesItsStore(t *testing.T) {
 	is.Equal(store.open.Load(), int64(0))
 }
 
+type lostTenants struct{ svc.TenantStore }
+
+func (lostTenants) Changes(context.Context, int64) (svc.StoreChanges, error) {
+	return svc.StoreChanges{}, svc.ErrUnavailable
+}
+
+func TestTenantsPing(t *testing.T) {
+	is, store := is.New(t), &countedTenants{TenantStore: memstore.NewTenants()}
+	is.NoErr(newTenants(t, svc.TenantsConfig{Store: store}).Ping(t.Context()))
+	is.Equal(svc.ErrorCode(newTenants(t, svc.TenantsConfig{Store: lostTenants{store}}).Ping(t.Context())), svc.CodeUnavailable)
+	is.Equal(store.opened.Load(), int64(0))
+}
+
 type panicsAtTheEnd struct{ svc.TenantStore }
 
 func (p panicsAtTheEnd) OpenTenant(ctx context.Context, tenant svc.Tenant) (svc.Store, func() error, error) {

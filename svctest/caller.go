@@ -15,7 +15,7 @@ type Caller struct {
 	server    *Server
 }
 
-// User issues a key to a user. The user needs no row.
+// User issues a key to a user. The user needs no row without Config.Users.RequireKnown.
 func (s *Server) User(id string) *Caller {
 	s.t.Helper()
 	return s.issue(svc.Principal{Kind: svc.KindUser, ID: id})
