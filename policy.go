@@ -22,7 +22,7 @@ import (
 // fields are ids. Fields without precedence are still checked.
 type Question struct {
 	Bank             string // required
-	Action           string // "" means action.Recall
+	Action           string // no pattern; "" means action.Recall
 	ServiceAccountID string
 	UserID           string
 	Sender           string // "provider:id", split at the first colon; the provider of the context

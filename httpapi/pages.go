@@ -71,16 +71,14 @@ func sendPage[R any, A appender](
 	})
 }
 
-// sendAll answers with a list of up to MaxList rows and sends the rows as they come. end holds
-// the row of that number and, if there is one, the next; sendAll reads it only when the list is too
-// long for one buffer.
-// compare orders positions as the list does.
+// sendAll answers with a list of up to MaxList rows and sends the rows as they come. end holds the
+// row of that number and, if there is one, the next; sendAll reads it only when the list is too long
+// for one buffer. compare orders positions as the list does.
 func sendAll[R any, A appender](
 	w http.ResponseWriter, r *request, open, shut string, rows, end iter.Seq2[R, error],
 	answer func(R) A, position func(R) []string, compare func(a, b []string) int,
 ) error {
-	var final []string // the position of row MaxList
-	var last []string  // the position after which the answer ends; nil: it ends with the list
+	var last []string // the position after which the answer ends; nil: it ends with the list
 	bounded := func(yield func(R, error) bool) {
 		for row, err := range rows {
 			beyond := err == nil && last != nil && compare(position(row), last) > 0
@@ -90,17 +88,17 @@ func sendAll[R any, A appender](
 		}
 	}
 	return sendList(w, open, shut, bounded, answer, func() error {
+		var final []string // the position of row MaxList
 		for row, err := range end {
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
-			}
-			if final == nil {
+			case final == nil:
 				final = position(row)
-				continue
+			default:
+				last = final
+				r.linkNext(w, inbound.Page{Limit: inbound.MaxLimit, After: last})
 			}
-			last = final
-			r.linkNext(w, inbound.Page{Limit: inbound.MaxLimit, After: last})
-			break
 		}
 		return nil
 	})
