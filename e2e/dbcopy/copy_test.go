@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -91,9 +92,12 @@ func copies(t *testing.T, from, to store) {
 
 func wantSame(t *testing.T, from, to store, tables []Table) {
 	t.Helper()
-	if difference := Difference(Rows(t, from.DB(), tables), Rows(t, to.DB(), tables)); difference != "" {
-		t.Error(difference)
-	}
+	wantRows(t, Rows(t, from.DB(), tables), to, tables)
+}
+
+func wantRows(t *testing.T, want map[string][]string, in store, tables []Table) {
+	t.Helper()
+	expect.Equal(t, "the difference", Difference(want, Rows(t, in.DB(), tables)), "")
 }
 
 // Every column of every table arrives as it was, from each kind of database in each, and back.
@@ -107,9 +111,7 @@ func TestCopyIsTheSame(t *testing.T) {
 				source, there, back := newFrom(t), newTo(t), newFrom(t)
 				NewFiller(1).Fill(t, source.DB(), tables, 300, 40) // more rows than a statement reads
 				for name, rows := range Rows(t, source.DB(), tables) {
-					if len(rows) == 0 || len(rows) < 100 && !slices.Contains(kept, name) {
-						t.Errorf("%s has only %d rows", name, len(rows))
-					}
+					expect.Holds(t, len(rows) >= 100 || len(rows) > 0 && slices.Contains(kept, name), name, " has ", len(rows), " rows")
 				}
 				copies(t, source, there)
 				wantSame(t, source, there, tables)
@@ -157,9 +159,7 @@ func TestDifferencesAreSeen(t *testing.T) {
 		copies(t, source, target)
 		wantSame(t, source, target, tables)
 		must(target.DB().Exec(change))
-		if Difference(Rows(t, source.DB(), tables), Rows(t, target.DB(), tables)) == "" {
-			t.Errorf("%s: not seen", change)
-		}
+		expect.Holds(t, Difference(Rows(t, source.DB(), tables), Rows(t, target.DB(), tables)) != "", "seen: ", change)
 	}
 }
 
@@ -172,9 +172,7 @@ func TestColumnsOfPostgres(t *testing.T) {
 		columns = append(columns, row[0].(string))
 	}
 	slices.Sort(columns)
-	if want := Columns(schema(t)); !slices.Equal(columns, want) {
-		t.Errorf("PostgreSQL has %v\nSQLite %v", columns, want)
-	}
+	expect.Equal(t, "columns of PostgreSQL", columns, Columns(schema(t)))
 }
 
 // The source goes on changing during the copy, which has one of its states.
@@ -192,9 +190,8 @@ func TestCopyIsOneState(t *testing.T) {
 					written++
 				}}
 				must(0, copier.Copy(t.Context(), source, target))
-				if difference := Difference(before, Rows(t, target.DB(), schema(t))); difference != "" || written < 2 {
-					t.Errorf("after %d rows were written meanwhile: %s", written, difference)
-				}
+				wantRows(t, before, target, schema(t))
+				expect.Holds(t, written >= 2, "rows are written meanwhile: ", written)
 			})
 		}
 	}
@@ -216,9 +213,8 @@ func TestProgress(t *testing.T) {
 	for _, lines := range Rows(t, source.DB(), schema(t)) {
 		rows += int64(len(lines))
 	}
-	if all != rows || reports[0] != 0 || reports[len(reports)-1] != all || !slices.IsSorted(reports) || len(reports) < 4*batches {
-		t.Errorf("of %d rows: %d, %v", rows, all, reports)
-	}
+	expect.Equal(t, "the rows, the first and the last report", []int64{all, reports[0], reports[len(reports)-1]}, []int64{rows, 0, rows})
+	expect.Holds(t, slices.IsSorted(reports) && len(reports) >= 4*batches, "reports: ", reports)
 }
 
 // A copy that is interrupted writes nothing, and can be repeated.
@@ -237,12 +233,9 @@ func TestInterruptedCopy(t *testing.T) {
 					cancel()
 				}
 			}}
-			if err := copier.Copy(ctx, source, target); !errors.Is(err, context.Canceled) {
-				t.Errorf("got %v", err)
-			}
-			if difference := Difference(before, Rows(t, target.DB(), tables)); difference != "" {
-				t.Error(difference)
-			}
+			err := copier.Copy(ctx, source, target)
+			expect.Holds(t, errors.Is(err, context.Canceled), err)
+			wantRows(t, before, target, tables)
 			copies(t, source, target)
 			wantSame(t, source, target, tables)
 		})
@@ -255,12 +248,8 @@ func refused(t *testing.T, from, to store, words string) {
 	tables := schema(t)
 	before := Rows(t, to.DB(), tables)
 	err := sqlstore.Copy(t.Context(), from, to)
-	if err == nil || !strings.Contains(err.Error(), words) {
-		t.Errorf("got %v, want %q", err, words)
-	}
-	if difference := Difference(before, Rows(t, to.DB(), tables)); difference != "" {
-		t.Error(difference)
-	}
+	expect.Holds(t, err != nil && strings.Contains(err.Error(), words), "got ", err, ", want ", words)
+	wantRows(t, before, to, tables)
 }
 
 // A target with a row in any table is refused, and one that has lost its rows again.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/examples/internal/programtest"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres/pgtest/pgschema"
 )
@@ -43,9 +44,7 @@ func does(t *testing.T, args ...string) string {
 	if _, differs := errors.AsType[silent](err); err != nil && !differs {
 		t.Fatalf("%v: %v", args, err)
 	}
-	if stderr.String() != "" {
-		t.Errorf("%v: %s", args, &stderr)
-	}
+	expect.Equal(t, args, stderr.String(), "")
 	return stdout.String()
 }
 
@@ -64,9 +63,8 @@ func exits(t *testing.T, code int, why string, args ...string) {
 	said, logs := fmt.Sprint(err), args[0][0] == '-' // as a server does
 	good := err != nil && exitCode(err, &output{}) == code && strings.Contains(said, why)
 	good = good && !strings.Contains(said, "Hunter2") && strings.Contains(said, "\n") == strings.Contains(why, "\n")
-	if !good || stdout.String() != "" || stderr.String() != "" && !logs {
-		t.Errorf("%v: got %v %s %s, want %d %q", args, err, &stdout, &stderr, code, why)
-	}
+	good = good && stdout.String() == "" && (stderr.String() == "" || logs)
+	expect.Holds(t, good, args, ": got ", err, &stdout, &stderr, ", want ", code, " ", why)
 }
 
 var soon = programtest.Soon
@@ -140,14 +138,11 @@ func TestFilesHaveALimit(t *testing.T) {
 	for _, file := range sources {
 		text, _ := os.ReadFile(file)
 		for _, endless := range []string{"os.ReadFile(", "io.ReadAll("} {
-			if strings.Contains(string(text), endless) && file != "input.go" && file != "mounted.go" && !strings.HasSuffix(file, "_test.go") {
-				t.Errorf("%s: %s", file, endless)
-			}
+			may := file == "input.go" || file == "mounted.go" || strings.HasSuffix(file, "_test.go")
+			expect.Holds(t, may || !strings.Contains(string(text), endless), file, " without ", endless)
 		}
 	}
 	longtest.Test(t, "that files have a limit")
 	err := run(t.Context(), []string{"lint", "/dev/zero"}, io.Discard, io.Discard)
-	if err == nil || !strings.Contains(err.Error(), "/dev/zero has more than 256 MiB") {
-		t.Error(err)
-	}
+	expect.Holds(t, err != nil && strings.Contains(err.Error(), "/dev/zero has more than 256 MiB"), err)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
@@ -118,9 +119,7 @@ func TestCopyRefuses(t *testing.T) {
 	for _, c := range pairs {
 		before := contents(t, c.to)
 		fails(t, c.want, "copy", "-from", c.from, "-to", c.to)
-		if after := contents(t, c.to); after != before {
-			t.Errorf("%s: the target was %.200s, and is %.200s", c.want, before, after)
-		}
+		expect.Equal(t, c.want, contents(t, c.to), before)
 	}
 	u.check(t, u.db, u.keys)
 	other.check(t, other.db, other.keys)

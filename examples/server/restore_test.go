@@ -21,6 +21,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/examples/internal/programtest"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -73,9 +74,7 @@ func wantFiles(t *testing.T, dir string, want ...string) {
 	for _, entry := range entries {
 		have = append(have, entry.Name())
 	}
-	if !slices.Equal(have, want) {
-		t.Errorf("%s has %v, want %v", dir, have, want)
-	}
+	expect.Holds(t, slices.Equal(have, want), dir, " has ", have, ", want ", want)
 }
 
 func TestBackupRefuses(t *testing.T) {
@@ -260,9 +259,7 @@ func TestRestoreRefusesPlaces(t *testing.T) {
 		is.New(t).NoErr(os.WriteFile(path, []byte("mine"), 0o600))
 		fails(t, path+" exists", "restore", "-db", filepath.Join(folder, "svc.db"), file)
 		wantFiles(t, folder, name)
-		if text, err := os.ReadFile(path); err != nil || string(text) != "mine" {
-			t.Errorf("%s: %q, %v", name, text, err)
-		}
+		expect.Equal(t, name, string(must(os.ReadFile(path))), "mine")
 	}
 	longtest.Test(t, "this with PostgreSQL")
 	full, folder := use(t, pgschema.Migrated(t)), t.TempDir()
@@ -328,9 +325,7 @@ func TestUnfinishedRestore(t *testing.T) {
 		for _, args := range refused {
 			fails(t, "did not finish", args...)
 		}
-		if after, err := os.ReadDir(folder); err != nil || len(after) != len(before) {
-			t.Errorf("%v, %v", after, err)
-		}
+		expect.Equal(t, folder, len(must(os.ReadDir(folder))), len(before))
 		if !withDB {
 			does(t, "restore", "-db", db, file)
 			wantFiles(t, folder, "svc.db", "svc.db.keys")
@@ -393,16 +388,12 @@ func (u usedDB) outcome(t *testing.T, db, keys string) string {
 	text, err := os.ReadFile(keys)
 	switch rows := contents(t, db); {
 	case errors.Is(err, fs.ErrNotExist):
-		if !isNew(rows) {
-			t.Errorf("a database without its keys file: %s", rows)
-		}
+		expect.Holds(t, isNew(rows), "a database without its keys file: ", rows)
 		return "nothing"
 	case err != nil:
 		t.Fatal(err)
 	case string(text) == unfinished:
-		if !isNew(rows) && rows != contents(t, u.db) {
-			t.Errorf("half a database: %s", rows)
-		}
+		expect.Holds(t, isNew(rows) || rows == contents(t, u.db), "half a database: ", rows)
 		return "unfinished"
 	}
 	u.check(t, db, keys)

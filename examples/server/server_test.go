@@ -27,6 +27,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc/examples/internal/programtest"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -341,9 +342,7 @@ func (s *running) send(key, method, path, body string) (int, string, error) {
 func (s *running) wants(t *testing.T, status int, key, method, path, body string) string {
 	t.Helper()
 	got, text := s.ask(t, key, method, path, body)
-	if got != status {
-		t.Errorf("%s %s: %d, want %d: %s", method, path, got, status, text)
-	}
+	expect.Holds(t, got == status, method, " ", path, ": ", got, ", want ", status, ": ", text)
 	return text
 }
 

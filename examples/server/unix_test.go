@@ -15,6 +15,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/porttest"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -81,9 +82,7 @@ func TestCommandsWithoutReader(t *testing.T) {
 		cmd := command(t, args...)
 		cmd.Stdout, cmd.Stderr = unread(t), &said
 		_ = cmd.Run()
-		if cmd.ProcessState.ExitCode() != 141 || said.Len() > 0 {
-			t.Errorf("%s: %d %s", line, cmd.ProcessState.ExitCode(), &said)
-		}
+		expect.Holds(t, cmd.ProcessState.ExitCode() == 141 && said.Len() == 0, line, ": ", cmd.ProcessState.ExitCode(), &said)
 	}
 }
 
@@ -208,9 +207,7 @@ func TestReadersOfAReadOnlyCopy(t *testing.T) {
 	must(stranger(t, program, "export", "-db", db).Output())
 	for _, line := range []string{"apply -db DB BUNDLE", "key -user admin -db DB"} {
 		said, err := stranger(t, program, strings.Fields(names.Replace(line))...).CombinedOutput()
-		if err == nil || !strings.Contains(string(said), "needs the right to write to the file and to its folder") {
-			t.Errorf("%s: %v: %s", line, err, said)
-		}
+		expect.Holds(t, err != nil && strings.Contains(string(said), "needs the right to write to the file and to its folder"), line, ": ", err, string(said))
 	}
 	wantFiles(t, kept, "svc.db", "svc.db.keys")
 	// An empty write-ahead log that came with a copy holds nothing.
@@ -321,9 +318,8 @@ func TestSignalWhileWaitingForInput(t *testing.T) {
 		is.NoErr(cmd.Start())
 		must(writer.Write(make([]byte, 1<<17))) // more than a pipe holds: it is being read
 		is.NoErr(cmd.Process.Signal(syscall.SIGTERM))
-		if err := cmd.Wait(); err == nil || !strings.Contains(said.String(), "server: stopped by a signal: ") {
-			t.Errorf("%s: %v: %s", line, err, said.String())
-		}
+		err = cmd.Wait()
+		expect.Holds(t, err != nil && strings.Contains(said.String(), "server: stopped by a signal: "), line, ": ", err, said.String())
 		_, _ = reader.Close(), writer.Close()
 	}
 	is.Equal(contents(t, db), before)

@@ -13,6 +13,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
@@ -46,15 +47,10 @@ func TestRefusedURLs(t *testing.T) {
 		"host=h user='u\n' password=Hunter2Secret":             "the user of the URL",
 	} {
 		_, err := postgres.Open(t.Context(), url, postgres.Options{})
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: got %v, want %q", url, err, want)
-		}
-		if shown := fmt.Sprintf("%v %+v %#v", err, err, err); strings.Contains(shown, password) {
-			t.Errorf("%q: the password is shown: %s", url, shown)
-		}
-		if errors.Is(err, svc.ErrUnavailable) {
-			t.Errorf("%q: unavailable, though no later try can succeed", url)
-		}
+		expect.Holds(t, err != nil && strings.Contains(err.Error(), want), url, ": got ", err, ", want ", want)
+		shown := fmt.Sprintf("%v %+v %#v", err, err, err)
+		expect.Holds(t, !strings.Contains(shown, password), url, " hides the password: ", shown)
+		expect.Holds(t, !errors.Is(err, svc.ErrUnavailable), url, " is available, as no later try can succeed")
 	}
 }
 
@@ -64,9 +60,7 @@ func TestRefusedOptions(t *testing.T) {
 		"SynchronousCommit": {SynchronousCommit: "sometimes"},
 	} {
 		_, err := postgres.Open(t.Context(), "postgres://127.0.0.1:1/db", options)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q", err, want)
-		}
+		expect.Holds(t, err != nil && strings.Contains(err.Error(), want), "got ", err, ", want ", want)
 	}
 }
 

@@ -109,9 +109,8 @@ func TestRefusedPools(t *testing.T) {
 		{newPool(t, "postgres://u:Hunter2Secret@127.0.0.1:1/db?sslmode=disable"), postgres.Options{}, `database "db" on 127.0.0.1:1: unavailable: `},
 	} {
 		_, err := postgres.New(t.Context(), c.pool, c.options)
-		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(fmt.Sprintf("%+v", err), "Hunter2Secret") {
-			t.Errorf("got %v, want %q", err, c.want)
-		}
+		expect.Holds(t, err != nil && strings.Contains(err.Error(), c.want) && !strings.Contains(fmt.Sprintf("%+v", err), "Hunter2Secret"),
+			"got ", err, ", want ", c.want)
 	}
 	is.NoErr(pool.Ping(t.Context())) // a refused pool stays open
 	over(t, weak, postgres.Options{SynchronousCommit: "off"})

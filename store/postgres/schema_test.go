@@ -77,9 +77,7 @@ func TestTablesOfAnotherDeployment(t *testing.T) {
 	both := pgtest.With(t, staging, "search_path", first+","+later)
 	for name, start := range starts {
 		err := start(t, both)
-		if err == nil || !strings.Contains(err.Error(), first) || !strings.Contains(err.Error(), later) {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.Holds(t, err != nil && strings.Contains(err.Error(), first) && strings.Contains(err.Error(), later), name, ": ", err)
 	}
 	is.Equal(sqltest.Value[int](t, pgtest.Open(t, staging), `SELECT COUNT(*) FROM pg_tables WHERE schemaname = $1`, first), 0)
 	// With tables in the first schema, nothing of the later one counts: the list of tenants neither.
@@ -88,9 +86,7 @@ func TestTablesOfAnotherDeployment(t *testing.T) {
 	_, err := sqlstore.NewRegistry(t.Context(), sqlstore.New(db, db, postgres.Dialect()))
 	is.True(err != nil && strings.Contains(err.Error(), first) && strings.Contains(err.Error(), later))
 	for name, start := range starts {
-		if err := start(t, both); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.Equal(t, name, start(t, both), nil)
 	}
 	is.Equal(sqltest.Value[int](t, db, `SELECT COUNT(*) FROM pg_tables WHERE schemaname = $1 AND tablename = 'svc_tenants'`, first), 1)
 }
@@ -101,13 +97,9 @@ func TestSchemaThatIsMissing(t *testing.T) {
 	prod := migrated(t)
 	path := pgtest.With(t, prod, "search_path", `"$user",`+schemaOf(t, prod))
 	for name, start := range starts {
-		if err := start(t, path); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.Equal(t, name, start(t, path), nil)
 		err := start(t, pgtest.With(t, prod, "search_path", "no_such_schema"))
-		if err == nil || !strings.Contains(err.Error(), "no schema of the search path exists") {
-			t.Errorf("%s: %v", name, err)
-		}
+		expect.Holds(t, err != nil && strings.Contains(err.Error(), "no schema of the search path exists"), name, ": ", err)
 	}
 }
 
@@ -129,9 +121,8 @@ func TestSchemaThatMayNotBeUsed(t *testing.T) {
 		is.NoErr(err)
 		for _, start := range []string{"Open", "Pending"} {
 			err = starts[start](t, path)
-			if err == nil || !strings.Contains(err.Error(), strconv.Quote(name)) || !strings.Contains(err.Error(), "grant USAGE") {
-				t.Errorf("%s, %s: %v", start, schema, err)
-			}
+			expect.Holds(t, err != nil && strings.Contains(err.Error(), strconv.Quote(name)) && strings.Contains(err.Error(), "grant USAGE"),
+				start, ", ", schema, ": ", err)
 		}
 	}
 	is.True(!sqltest.Value[bool](t, db, "SELECT to_regclass('public.svc_migrations') IS NOT NULL"))
