@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"iter"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/answers"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/semaphore"
@@ -184,7 +184,7 @@ type accessWriter struct {
 	*base
 	*authorizer
 	*committer
-	*keyIssuer
+	*keyHasher // judges the keys of callers again
 	*accessCache
 	// judging is held by the edit that is judged and written. So the edits of this process do not
 	// make each other's rows stale. To judge for long, an edit releases it.
@@ -488,10 +488,10 @@ func countNarrowed(ctx context.Context, tx Store, id string, gone AccessNames) (
 	return n, nil
 }
 
-// keysNarrowedBy yields the keys that a policy narrows and that are not revoked.
-func keysNarrowedBy(ctx context.Context, tx Store, id string) iter.Seq2[APIKey, error] {
-	page := APIKeyPage{ScopingPolicyID: id, KeyQuery: KeyQuery{Limit: revokeChunk}}
-	return lists.Chunks(ctx, page, page.Limit, doing("read API keys"), nil,
-		func(page APIKeyPage) ([]APIKey, error) { return tx.APIKeys(ctx, page) },
-		func(p *APIKeyPage, last APIKey) { p.AfterTime, p.AfterID = last.CreatedAt, last.ID })
+// forgetAnswers deletes the answers to a caller that is deleted: nobody else gets them.
+func (s *base) forgetAnswers(ctx context.Context, tx Store, who Identity) error {
+	if kept := rolesOf(tx).answers; kept != nil {
+		return fault("delete answers", kept.DeleteAnswers(ctx, answers.Caller(s.caller(who))))
+	}
+	return nil
 }

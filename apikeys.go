@@ -1,11 +1,14 @@
 package svc
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/keyring"
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/limits"
 )
 
@@ -344,4 +347,29 @@ type APIKeyPage struct {
 type LastUse struct {
 	ID string
 	At time.Time // the minute
+}
+
+// revokeChunk is the largest number of keys revoked in one transaction. A larger one saves commits,
+// but lets other writers wait longer.
+const revokeChunk = 256
+
+// revokeKeys revokes at most so many keys of a holder in the transaction of tx, whose lock on these
+// keys is taken. It returns an event for each key.
+func revokeKeys(
+	ctx context.Context, tx Store, holder Identity, now time.Time, most int,
+) (events []Event, err error) {
+	ids, err := tx.RevokeAPIKeys(ctx, holder, now, most)
+	for _, id := range ids {
+		key := APIKey{ID: id, Holder: holder}
+		events = append(events, happened(now, event.APIKeyRevoked, key.Target())...)
+	}
+	return events, err
+}
+
+// keysNarrowedBy yields the keys that a policy narrows and that are not revoked.
+func keysNarrowedBy(ctx context.Context, tx Store, id string) iter.Seq2[APIKey, error] {
+	page := APIKeyPage{ScopingPolicyID: id, KeyQuery: KeyQuery{Limit: revokeChunk}}
+	return lists.Chunks(ctx, page, page.Limit, doing("read API keys"), nil,
+		func(page APIKeyPage) ([]APIKey, error) { return tx.APIKeys(ctx, page) },
+		func(p *APIKeyPage, last APIKey) { p.AfterTime, p.AfterID = last.CreatedAt, last.ID })
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/background"
+	"github.com/extsvc/svc/internal/keyring"
 )
 
 // Patch changes some fields of a key that is not revoked, of a holder or of the caller ([Me]). The
@@ -310,10 +311,6 @@ func (s *Keys) RevokeAll(ctx context.Context, by Principal, holder Identity) (in
 	return s.revokeAll(ctx, by, allowed)
 }
 
-// revokeChunk is the largest number of keys revoked in one transaction. A larger one saves commits,
-// but lets other writers wait longer.
-const revokeChunk = 256
-
 // revokeAll revokes chunks of a holder's keys until none is left. No key that one of them issues in
 // the meantime survives: issuing takes the lock of the holder's keys, and checks whether the
 // caller's own key is revoked. If issuing commits before a chunk takes the lock, the chunk sees the
@@ -365,19 +362,6 @@ func (s *Keys) revokeChunkOf(ctx context.Context, by Principal, allowed *basis) 
 		return events, err
 	}})
 	return n, err
-}
-
-// revokeKeys revokes at most so many keys of a holder in the transaction of tx, whose lock on these
-// keys is taken. It returns an event for each key.
-func revokeKeys(
-	ctx context.Context, tx Store, holder Identity, now time.Time, most int,
-) (events []Event, err error) {
-	ids, err := tx.RevokeAPIKeys(ctx, holder, now, most)
-	for _, id := range ids {
-		key := APIKey{ID: id, Holder: holder}
-		events = append(events, happened(now, event.APIKeyRevoked, key.Target())...)
-	}
-	return events, err
 }
 
 // sweepAge is how long ago a key has expired that Sweep revokes by default.
@@ -495,4 +479,17 @@ func sweepKey(
 		events = happened(now, event.APIKeyRevoked, k.Target())
 		return true, nil
 	})
+}
+
+// changeable returns an Error when a key's row cannot be changed and sealed again. A new seal would
+// make an edited row valid. Without its pepper, a row can be neither checked nor sealed.
+func (s *keyHasher) changeable(ctx context.Context, key *APIKey) error {
+	if s.keys.Place(key.Pepper) == keyring.NoPepper {
+		return Invalid("key_id", "names a key whose pepper this server does not have: revoke it")
+	}
+	if !s.keys.Sealed(key.row()) {
+		s.reportEdited(ctx, key.ID)
+		return Invalid("key_id", "names a key whose row or pepper was changed: revoke it")
+	}
+	return nil
 }

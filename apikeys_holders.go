@@ -6,14 +6,13 @@ import (
 	"slices"
 
 	"github.com/extsvc/svc/action"
-	"github.com/extsvc/svc/internal/answers"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/limits"
 )
 
 // keyIssuer authorizes callers who change the keys of a holder, and locks the keys during the
-// change. It also judges the caller of every change again, in the transaction of the change.
+// change. It also weighs the caller of every change again, in the transaction of the change.
 type keyIssuer struct {
 	*base
 	*authorizer     // judges the rights of callers
@@ -412,51 +411,9 @@ func (b *basis) checkHolder(by Principal, now AccessSnapshot) error {
 	return nil
 }
 
-// lockOwn locks the caller's own key, if it has one, and judges it. It returns the generation of
-// the store; 0: it has read nothing.
-func (s *keyIssuer) lockOwn(
-	ctx context.Context, tx Store, by Principal,
-) (generation int64, err error) {
-	if by.key == "" {
-		return 0, nil
-	}
-	var own AccessSnapshot
-	if err = tx.Lock(ctx, Locks{RelyOnKey: by.key}); err == nil {
-		own, err = s.judge(ctx, tx, by, AccessQuery{Bare: true}) // no change can come between
-	}
-	return own.Generation, err
-}
-
-// judge refuses a caller whose key is no longer accepted, by the present rows of store, and returns
-// them. These are the checks of Authenticate without the secret, which the caller has shown
-// already. It uses no cached row: the cache may not have the latest revocation of another process
-// yet. The clock counts as well: a key may have expired while the transaction waited. query says
-// what else to read.
-func (s *keyIssuer) judge(
-	ctx context.Context, store Store, by Principal, query AccessQuery,
-) (snapshot AccessSnapshot, err error) {
-	query.KeyID, query.Identity, query.ScopingPolicyID = by.key, Identity{}, ""
-	snapshot, err = store.Access(ctx, query)
-	if err != nil {
-		return snapshot, fault("read the caller's API key", err)
-	}
-	key := snapshot.Key
-	if key == nil || key.Holder != by.Identity() || snapshot.keysRest(key.Holder) ||
-		!s.copyOf(key).Good(s.clock()) || !s.keys.Sealed(key.row()) {
-		return snapshot, s.ended(by) // the same answer for every reason
-	}
-	return snapshot, nil
-}
-
-// ended answers a caller whose key was accepted a moment ago. The cache may still hold the key.
-func (s *keyIssuer) ended(by Principal) error {
-	s.forget(APIKey{ID: by.key, Holder: by.Identity()}.Target())
-	return unauthenticated()
-}
-
 // checkScoping refuses a policy that does not exist. It refuses in the same way a policy that the
 // caller may not read and does not have. Otherwise an answer would tell which policies exist.
-func (s *keyIssuer) checkScoping(
+func (s *authorizer) checkScoping(
 	ctx context.Context, by Principal, holder Identity, policyID string,
 ) error {
 	if policyID == "" {
@@ -488,12 +445,4 @@ func (s *keyIssuer) checkScoping(
 
 func unknownScoping() *Error {
 	return Invalid("/scoping_policy_id", "names an unknown policy")
-}
-
-// forgetAnswers deletes the answers to a caller that is deleted: nobody else gets them.
-func (s *base) forgetAnswers(ctx context.Context, tx Store, who Identity) error {
-	if kept := rolesOf(tx).answers; kept != nil {
-		return fault("delete answers", kept.DeleteAnswers(ctx, answers.Caller(s.caller(who))))
-	}
-	return nil
 }

@@ -409,19 +409,6 @@ func (s *authenticator) hashAnew(ctx context.Context, use keyring.Use[newHash]) 
 	return err
 }
 
-// changeable returns an Error when a key's row cannot be changed and sealed again. A new seal would
-// make an edited row valid. Without its pepper, a row can be neither checked nor sealed.
-func (s *keyHasher) changeable(ctx context.Context, key *APIKey) error {
-	if s.keys.Place(key.Pepper) == keyring.NoPepper {
-		return Invalid("key_id", "names a key whose pepper this server does not have: revoke it")
-	}
-	if !s.keys.Sealed(key.row()) {
-		s.reportEdited(ctx, key.ID)
-		return Invalid("key_id", "names a key whose row or pepper was changed: revoke it")
-	}
-	return nil
-}
-
 // keyHasher makes and checks keys. A Service and its copies for transactions of the host share one
 // Ring, which is safe for concurrent use.
 type keyHasher struct {
@@ -460,3 +447,45 @@ func (s *keyHasher) stamp(key *APIKey, in NewAPIKey, now time.Time) {
 // seal sets the seal of a row, under the pepper of its hash. Call it after every change of a field
 // that the seal covers: a row with an old seal is refused. Nil without a pepper.
 func (s *keyHasher) seal(key *APIKey) { key.Seal = s.keys.Seal(key.row()) }
+
+// lockOwn locks the caller's own key, if it has one, and judges it. It returns the generation of
+// the store; 0: it has read nothing.
+func (s *keyHasher) lockOwn(
+	ctx context.Context, tx Store, by Principal,
+) (generation int64, err error) {
+	if by.key == "" {
+		return 0, nil
+	}
+	var own AccessSnapshot
+	if err = tx.Lock(ctx, Locks{RelyOnKey: by.key}); err == nil {
+		own, err = s.judge(ctx, tx, by, AccessQuery{Bare: true}) // no change can come between
+	}
+	return own.Generation, err
+}
+
+// judge refuses a caller whose key is no longer accepted, by the present rows of store, and returns
+// them. These are the checks of Authenticate without the secret, which the caller has shown
+// already. It uses no cached row: the cache may not have the latest revocation of another process
+// yet. The clock counts as well: a key may have expired while the transaction waited. query says
+// what else to read.
+func (s *keyHasher) judge(
+	ctx context.Context, store Store, by Principal, query AccessQuery,
+) (snapshot AccessSnapshot, err error) {
+	query.KeyID, query.Identity, query.ScopingPolicyID = by.key, Identity{}, ""
+	snapshot, err = store.Access(ctx, query)
+	if err != nil {
+		return snapshot, fault("read the caller's API key", err)
+	}
+	key := snapshot.Key
+	if key == nil || key.Holder != by.Identity() || snapshot.keysRest(key.Holder) ||
+		!s.copyOf(key).Good(s.clock()) || !s.keys.Sealed(key.row()) {
+		return snapshot, s.ended(by) // the same answer for every reason
+	}
+	return snapshot, nil
+}
+
+// ended answers a caller whose key was accepted a moment ago. The cache may still hold the key.
+func (s *keyHasher) ended(by Principal) error {
+	s.forget(APIKey{ID: by.key, Holder: by.Identity()}.Target())
+	return unauthenticated()
+}

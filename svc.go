@@ -417,7 +417,7 @@ func assemble(config Config, b *base, of shared) *Service {
 	if config.Users.RequireKnown {
 		callers.known = newKnownUsers(config.Users.Known)
 	}
-	d := &accessWriter{b, g, j, h, rows, make(semaphore.Semaphore, 1)}
+	d := &accessWriter{b, g, j, r, rows, make(semaphore.Semaphore, 1)}
 	return &Service{
 		Templates: &Templates{b, &scoped{g, false}, j, c, up, reader, installs, of.checks, edits},
 		Sources:   &Sources{b, &scoped{g, false}, j, c, up, reader, installs},

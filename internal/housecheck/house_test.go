@@ -38,7 +38,7 @@ const (
 	mostFiles          = 37
 	mostArrows         = 288
 	mostNames          = 289
-	mostKnot           = 11
+	mostKnot           = 8
 	mostServiceMethods = 14
 	mostServicePrivate = 12
 	mostNounMethods    = 16
