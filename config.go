@@ -200,8 +200,8 @@ type Memory struct {
 	Access int
 }
 
-// receiver returns what gets the events; nil: nobody needs them. With NoDelivery alone, other
-// processes do.
+// receiver returns what gets the events; nil: nobody needs them. With NoDelivery but no OnEvent,
+// other processes do.
 func (c EventConfig) receiver() func(context.Context, Event) {
 	if c.OnEvent == nil && c.NoDelivery {
 		return func(context.Context, Event) {}

@@ -271,7 +271,7 @@ type offered struct {
 }
 
 // stillRegistered returns gone unless a source is the one that was asked, which was registered at
-// that time. What a source gave that is removed meanwhile is not written.
+// that time. So nothing is written that came from a source which has been removed since then.
 func stillRegistered(
 	ctx context.Context, tx Store, source SourceKey, asked time.Time, gone error,
 ) error {

@@ -48,7 +48,7 @@ func (v *visit) audit() error {
 	return nil
 }
 
-// records lists kept events that a page shows beside other things: none for a caller who may not
+// records lists kept events that a page shows next to other things: none for a caller who may not
 // read them, or on a server that keeps none.
 func (v *visit) records(query svc.AuditQuery) iter.Seq2[svc.AuditRecord, error] {
 	return func(yield func(svc.AuditRecord, error) bool) {

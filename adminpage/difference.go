@@ -100,8 +100,8 @@ func nearChanges(pieces []piece) (near []piece) {
 }
 
 // align calls add with the parts of two lists in turn: what was taken out ("del"), what was put in
-// ("ins"), and what both have (""). Where they are the same again is told by runs of a length. Its
-// work is about linear, because a source chooses the lists.
+// ("ins"), and what both have (""). After a difference, both are the same again where run elements
+// in a row are equal. Its work is about linear, because a source chooses the lists.
 func align(from, to []string, run int, add func(kind string, part []string)) {
 	each := func(kind string, part []string) {
 		if len(part) > 0 {

@@ -52,7 +52,7 @@ func checkDB(flag, db string) error {
 }
 
 // copyDatabase copies a database into another one. When it fails, the target is as before. A SQLite file
-// that does not exist appears whole: whoever else makes one meanwhile keeps it.
+// that does not exist appears whole, and never replaces one that another program has made in the meantime.
 func copyDatabase(ctx context.Context, from, to string, shown *progress) error {
 	if err := checkSource(ctx, from); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 // draftsPrefix begins the names of folders with drafts.
 const draftsPrefix = ".svc-draft-"
 
-// makeDrafts makes a folder with mode 0700, beside the file that a command makes, for what is not finished. It is
+// makeDrafts makes a folder with mode 0700, next to the file that a command makes, for what is not finished. It is
 // locked until remove. It removes the folders of commands that were killed: each may have a copy of the database
 // or its secrets, and would fill the disk in time.
 func makeDrafts(file string) (path string, remove func(), err error) {

@@ -18,7 +18,7 @@ func othersMay(info os.FileInfo) os.FileMode {
 	return 0o077
 }
 
-// lockFolder locks a folder until unlock, or until the process ends. It fails at once when another has locked it.
+// lockFolder locks a folder until unlock, or until the process ends. It does not wait for another lock: it fails.
 func lockFolder(path string) (unlock func(), err error) {
 	folder, err := os.Open(path)
 	if err != nil {

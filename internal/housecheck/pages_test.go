@@ -25,7 +25,7 @@ const (
 	mostWordsOfPage = 1_500
 	longSentence    = 25 // words
 	mostLong        = 5  // percent of all sentences
-	mostMarks       = 15
+	mostMarks       = 10
 )
 
 // marks are phrases that are hard to read for an engineer whose first language is not English: noun
