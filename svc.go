@@ -150,8 +150,8 @@ func newService(config Config, tenant Tenant, analyses *fairqueue.Queue) (*Servi
 //
 // Events go into the outbox of the same transaction. The original Service delivers them after the
 // commit, within about a second and at least once: the ID of an Event identifies a second delivery.
-// Every mutation fails (CodeInternal) and writes nothing when the store is of another tenant or,
-// with an OnEvent, is no [OutboxStore].
+// Every mutation fails (CodeInternal) and writes nothing when the store is in the PostgreSQL schema
+// of another tenant or, with an OnEvent, is no [OutboxStore].
 //
 // The copy ends with the transaction and needs no Close. When one of its methods fails, roll the
 // transaction back, unless the error is a refusal: CodeInvalid, CodeUnauthenticated, CodeForbidden,

@@ -82,9 +82,6 @@ func (s *Schema) Parameters() []parameter.Definition {
 // Len returns the number of parameters.
 func (s *Schema) Len() int { return len(s.list) }
 
-// Name returns the name of a parameter.
-func (s *Schema) Name(i int) string { return s.list[i].Name }
-
 // Index returns the index of the parameter with a name; -1: there is none.
 func (s *Schema) Index(name string) int {
 	return slices.IndexFunc(s.list, func(p Parameter) bool { return p.Name == name })

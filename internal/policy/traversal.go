@@ -41,7 +41,6 @@ type row struct {
 type traversal struct {
 	*classGrid
 	chosen  []int32 // the classes of actions to visit, in order
-	within  bitset  // the same classes
 	through bitset  // the classes of banks to visit
 }
 
@@ -49,15 +48,13 @@ type traversal struct {
 func (g *classGrid) whole() *traversal {
 	t := g.tour()
 	t.chosen = g.order
-	t.within.fill()
 	t.through.fill()
 	return t
 }
 
 // traversal returns a tour that visits nothing yet.
 func (g *classGrid) tour() *traversal {
-	within, through := bitsets(1, len(g.order))[0], bitsets(1, len(g.under))[0]
-	return &traversal{classGrid: g, within: within, through: through}
+	return &traversal{classGrid: g, through: bitsets(1, len(g.under))[0]}
 }
 
 // reach returns the tour of what some statements match, and of the classes of banks above that.
@@ -66,7 +63,6 @@ func (g *classGrid) reach(statements bitset) *traversal {
 	for _, action := range g.order {
 		if statements.meets(g.covering[action]) {
 			t.chosen = append(t.chosen, action)
-			t.within.set(action)
 		}
 	}
 	named := bitsets(1, len(g.under))[0]

@@ -105,11 +105,6 @@ func (o *object) content(c *Content) {
 	o.texts("tags", c.Tags)
 }
 
-// Templates is a list of templates. Package httpapi writes it element by element.
-type Templates struct {
-	Templates []Template `json:"templates"`
-}
-
 // Update is the result of an update.
 type Update struct {
 	Updated          bool     `json:"updated"`
