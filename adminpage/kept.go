@@ -1,7 +1,6 @@
 package adminpage
 
 import (
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -101,7 +100,7 @@ func (v *visit) askKept() (err error) {
 	}
 	if v.form.Get("do") == "forget" {
 		if err := v.h.service.Access.RemoveTest(v.r.Context(), v.by, v.form.Get("id")); err != nil {
-			return v.showWhy(http.StatusOK, whyView{}, err)
+			return v.showWhy(whyView{}, err)
 		}
 		v.redirect("why?done=forgotten")
 		return nil
@@ -116,7 +115,7 @@ func (v *visit) askKept() (err error) {
 		err = v.h.service.Access.Write(v.r.Context(), v.by, one, svc.BundleWrite{})
 	}
 	if err != nil {
-		return v.showWhy(http.StatusOK, whyView{Asked: q}, err)
+		return v.showWhy(whyView{Asked: q}, err)
 	}
 	v.redirect(q.Address() + "&done=kept")
 	return nil

@@ -113,13 +113,13 @@ func (v *visit) why() error {
 		v.redirect(q.Address())
 		return nil
 	}
-	return v.showWhy(http.StatusOK, whyView{Asked: q, Begun: !v.r.URL.Query().Has("bank")}, nil)
+	return v.showWhy(whyView{Asked: q, Begun: !v.r.URL.Query().Has("bank")}, nil)
 }
 
 // showWhy answers the question of a page and shows the page. wrong is why a change could not be
 // tried.
-func (v *visit) showWhy(status int, body whyView, wrong error) error {
-	page := view{Template: "why", Title: "Why"}
+func (v *visit) showWhy(body whyView, wrong error) error {
+	page, status := view{Template: "why", Title: "Why"}, http.StatusOK
 	switch v.r.URL.Query().Get("done") {
 	case "kept":
 		page.Done = "The question is kept."
@@ -195,5 +195,5 @@ func (v *visit) tryChange() error {
 		diff, err = v.h.service.Access.Preview(v.r.Context(), v.by, bundle, svc.BundleWrite{})
 		body.Gains = previewOf(diff)
 	}
-	return v.showWhy(http.StatusOK, body, err)
+	return v.showWhy(body, err)
 }

@@ -95,19 +95,19 @@ type order [][]int32
 const chunkSize = 1024
 
 // place returns where an id is, or where it belongs. The order is not empty.
-func (o order) place(ids []string, id string) (chunk, at int, found bool) {
+func (o order) place(ids []string, id string) (chunk, at int) {
 	compare := func(n int32, id string) int { return strings.Compare(ids[n], id) }
 	if last := o[len(o)-1]; ids[last[len(last)-1]] < id {
-		return len(o) - 1, len(last), false
+		return len(o) - 1, len(last)
 	}
-	chunk, found = slices.BinarySearchFunc(o, id, func(c []int32, id string) int {
+	chunk, found := slices.BinarySearchFunc(o, id, func(c []int32, id string) int {
 		return compare(c[0], id)
 	})
 	if found || chunk == 0 {
-		return chunk, 0, found
+		return chunk, 0
 	}
-	at, found = slices.BinarySearchFunc(o[chunk-1], id, compare)
-	return chunk - 1, at, found
+	at, _ = slices.BinarySearchFunc(o[chunk-1], id, compare)
+	return chunk - 1, at
 }
 
 // add adds a number. Ids that come in order fill chunk after chunk.
@@ -116,7 +116,7 @@ func (o *order) add(ids []string, n int32) {
 		*o = order{{n}}
 		return
 	}
-	c, at, _ := o.place(ids, ids[n])
+	c, at := o.place(ids, ids[n])
 	switch chunk := (*o)[c]; {
 	case len(chunk) < chunkSize:
 		(*o)[c] = slices.Insert(chunk, at, n)
@@ -132,7 +132,7 @@ func (o *order) add(ids []string, n int32) {
 
 // remove removes a number, whose id ids still has.
 func (o *order) remove(ids []string, n int32) {
-	c, at, _ := o.place(ids, ids[n])
+	c, at := o.place(ids, ids[n])
 	(*o)[c] = slices.Delete((*o)[c], at, at+1)
 	if len((*o)[c]) == 0 {
 		*o = slices.Delete(*o, c, c+1)
