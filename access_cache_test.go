@@ -222,6 +222,24 @@ func TestRowsMove(t *testing.T) {
 	}
 }
 
+// A policy that another process removes narrows an account like one that has never been there.
+func TestRemovedPolicyIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is, store := is.New(t), memstore.New()
+		h, bot := over(t, store), svc.Identity{Kind: svc.KindServiceAccount, ID: "bot"}
+		h.apply(t, world)
+		h.apply(t, `{"service_accounts":[{"id":"bot","owner_user_id":"alice","scoping_policy_id":"narrow"}],
+			"policies":[{"id":"narrow","document":{"version":"2026-03-24","statements":[{"effect":"allow","actions":["bank:*"],"banks":["*"]}]}}]}`)
+		before := must(h.Policies.WhatCan(t.Context(), svc.Host, bot))
+		write := svc.AccessWrite{Remove: svc.AccessNames{Policies: []string{"narrow"}}, Targets: []svc.Target{{Kind: event.TargetPolicy, ID: "narrow"}}}
+		is.NoErr(store.ChangeAccess(t.Context(), svc.AccessNames{}, func(svc.Bundle) (svc.AccessWrite, error) { return write, nil }))
+		synctest.Wait() // until the Service has followed
+		got := must(h.Policies.WhatCan(t.Context(), svc.Host, bot))
+		expect.Equal(t, before, got, must(over(t, store).Policies.WhatCan(t.Context(), svc.Host, bot)))
+		expect.Holds(t, !reflect.DeepEqual(before, got), before, " is what it was")
+	})
+}
+
 // A failed read leaves what is kept as it was.
 func TestFailedMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

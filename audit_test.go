@@ -175,6 +175,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 		"the time":    {func(r []svc.AuditRecord) []svc.AuditRecord { r[0].Time = r[0].Time.Add(time.Microsecond); return r }, 300, nil},
 		"the actor":   {func(r []svc.AuditRecord) []svc.AuditRecord { r[n-1].Actor.ID = "eve"; return r }, 1, nil},
 		"its kind":    {func(r []svc.AuditRecord) []svc.AuditRecord { r[5].Actor.Kind = svc.KindHost; return r }, 295, nil},
+		"its key":     {func(r []svc.AuditRecord) []svc.AuditRecord { r[5].ActorKey = "other"; return r }, 295, nil},
 		"the target":  {func(r []svc.AuditRecord) []svc.AuditRecord { r[5].Target.ID = "x"; return r }, 295, nil},
 		"its scope":   {func(r []svc.AuditRecord) []svc.AuditRecord { r[5].Target.Scope = ""; return r }, 295, nil},
 		"its owner":   {func(r []svc.AuditRecord) []svc.AuditRecord { r[5].Target.Owner = "x"; return r }, 295, nil},

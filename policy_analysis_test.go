@@ -172,9 +172,7 @@ func checkDiff(t *testing.T, d svc.AccessDiff, before, after *host, seen map[svc
 				want := changeOf(b, a)
 				got, agreed := told(list, action, bank)
 				seen[got.Change]++
-				if !agreed || !reflect.DeepEqual(got, want) {
-					t.Errorf("%s: %s on %s: told %+v (agreed: %v), changes %+v, by %+v", p.ID, action, bank, got, agreed, want, list)
-				}
+				expect.Holds(t, agreed && reflect.DeepEqual(got, want), fmt.Sprintf("%s: %s on %s: told %+v (agreed: %v), changes %+v, by %+v", p.ID, action, bank, got, agreed, want, list))
 				if a.Allowed() && want.Change == svc.Unchanged && action == "bank:recall" {
 					for _, in := range askedPlaces {
 						checkStrategy(t, d.Strategies, bank, in, before.decide(t, p, action, bank, in), after.decide(t, p, action, bank, in))
@@ -237,9 +235,7 @@ func checkPublic(t *testing.T, list []svc.PublicDiff, before, after *host) {
 						t.Errorf("public %s on %s in %+v: told %+v, changes %+v", action, bank, in, got, want)
 					}
 				}
-				if !isTold {
-					t.Errorf("public %s on %s in %+v changes, and is not told: %+v, by %+v", action, bank, in, want, list)
-				}
+				expect.Holds(t, isTold, fmt.Sprintf("public %s on %s in %+v changes, and is not told: %+v, by %+v", action, bank, in, want, list))
 			}
 		}
 	}

@@ -43,9 +43,7 @@ func TestDecideIsResolve(t *testing.T) {
 				for i, q := range questions {
 					r := must(h.Policies.Resolve(t.Context(), svc.Host, q))
 					want := svc.Answer{Outcome: r.Outcome, Parameters: r.Parameters, EffectiveStrategy: r.EffectiveStrategy, ResolvedUserID: r.ResolvedUserID}
-					if string(encoded(answers[i])) != string(encoded(want)) || answers[i].Allowed() != (r.Outcome == svc.Allow) {
-						t.Errorf("%+v: %s, and Resolve says %s", q, encoded(answers[i]), encoded(want))
-					}
+					expect.Holds(t, string(encoded(answers[i])) == string(encoded(want)) && answers[i].Allowed() == (r.Outcome == svc.Allow), q, ": ", string(encoded(answers[i])), ", and Resolve says ", string(encoded(want)))
 				}
 			}
 			if err := h.Access.Apply(t.Context(), svc.Host, w.bundle()); err != nil && svc.ErrorCode(err) != svc.CodeExists {
@@ -74,9 +72,7 @@ func TestQuestionsAboutTheCaller(t *testing.T) {
 			p.Actions = nil
 			mine := must(h.Policies.WhatCan(t.Context(), p, svc.Me))
 			his, err := h.Policies.WhatCan(t.Context(), svc.Host, p.Identity())
-			if err != nil || string(encoded(mine)) != string(encoded(his)) {
-				t.Errorf("%+v: %s, and the host is told %s (%v)", p, encoded(mine), encoded(his), err)
-			}
+			expect.Holds(t, err == nil && string(encoded(mine)) == string(encoded(his)), p, ": ", string(encoded(mine)), ", and the host is told ", string(encoded(his)), err)
 			for _, action := range askedActions {
 				bank, said := w.one(askedBanks), svc.Capability{Outcome: svc.ImplicitDeny}
 				for _, c := range policytest.Closest(mine, func(c svc.Capability) (string, string) { return c.Action, c.Bank }, action, bank) {

@@ -101,6 +101,10 @@ func TestSourcesRemember(t *testing.T) {
 	second := asks(other)
 	is.Equal(string(second.Memory.File(ctx, "f.json")), "text")
 	is.Equal(second.Serial, int64(5))
+	for length, kept := range map[int]string{1024: "text", 1025: ""} { // bytes
+		first.Memory.KeepFile(ctx, strings.Repeat("p", length), []byte("text"))
+		is.Equal(string(second.Memory.File(ctx, strings.Repeat("p", length))), kept)
+	}
 	is.Equal(must(second.Memory.AcceptSerial(ctx, 4)), int64(5))
 
 	is.NoErr(h.Sources.Remove(ctx, admin, "acme"))

@@ -205,9 +205,7 @@ func (b *browser) check(t *testing.T, word, rest string) {
 	default:
 		t.Fatalf("%s is no word of a script", word)
 	}
-	if !good {
-		t.Errorf("%s: %s %s: %s", last.Request.URL, word, rest, last.body)
-	}
+	expect.Holds(t, good, last.Request.URL, ": ", word, " ", rest, ": ", last.body)
 }
 
 // Keys that have expired are apart from those that soon will.

@@ -82,9 +82,7 @@ func TestSpellingsOfThePrefix(t *testing.T) {
 	for _, path := range []string{"//ext/svc-admin/keys", "/ext%2Fsvc-admin/keys", "/ext/x/../svc-admin/sign-in"} {
 		answer := httptest.NewRecorder()
 		h.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "http://h"+path, nil))
-		if answer.Code != 404 || strings.Contains(answer.Body.String(), "<") || answer.Header().Get("X-Frame-Options") == "" {
-			t.Errorf("%s: %d, %s", path, answer.Code, answer.Body)
-		}
+		expect.Holds(t, answer.Code == 404 && !strings.Contains(answer.Body.String(), "<") && answer.Header().Get("X-Frame-Options") != "", path, ": ", answer.Code, answer.Body)
 	}
 }
 

@@ -212,9 +212,7 @@ func TestOpenAPIHasOwnParameters(t *testing.T) {
 			if !there && path == "/openapi-3.0.json" {
 				schema = d.Components.Schemas["Maybe"+name] // as OpenAPI 3.0 says it
 			}
-			if schema.Properties["row_limit"] == nil || schema.Properties["review"] == nil || schema.Properties["llm_model"] != nil {
-				t.Errorf("%s: schema %s has %s", path, name, schema.Properties)
-			}
+			expect.Holds(t, schema.Properties["row_limit"] != nil && schema.Properties["review"] != nil && schema.Properties["llm_model"] == nil, path, ": ", name, " has ", schema.Properties)
 		}
 		is.Equal(d.Components.Schemas["Access"].Required, []string{"allowed", "resolved_user_id", "row_limit", "review"})
 		is.True(answersOfAccess(t, parse(t, w.Body.Bytes())) > 0)

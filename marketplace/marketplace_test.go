@@ -189,9 +189,7 @@ func TestNewNamesTheWrongField(t *testing.T) {
 
 func TestNoProxy(t *testing.T) {
 	for _, transport := range newClient(t, marketplace.Config{}).Transports() {
-		if transport.Proxy != nil || transport.TLSClientConfig.InsecureSkipVerify {
-			t.Error("a transport with a proxy, or that trusts every certificate")
-		}
+		expect.Holds(t, transport.Proxy == nil && !transport.TLSClientConfig.InsecureSkipVerify, "no proxy, and good certificates only")
 	}
 }
 

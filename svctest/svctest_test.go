@@ -72,9 +72,7 @@ func TestCallers(t *testing.T) {
 func TestFirstLines(t *testing.T) {
 	server := svctest.New(t)
 	status, answer := server.Alice.Do("GET", "/ext/svc/admin/templates", "") // 403: she has no rights
-	if status != 403 {
-		t.Error(status, answer)
-	}
+	expect.Equal(t, answer, status, 403)
 }
 
 func TestDo(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/matryer/is"
@@ -53,6 +54,18 @@ func TestNothingRunsAfterTheEnd(t *testing.T) {
 	is.True(ended)
 	group.Start(func(context.Context) { t.Error("started after End") })
 	group.End()
+}
+
+func TestFailuresAreReportedNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failing background.Failing
+		fails := errors.New("down")
+		for i, want := range []bool{true, false, true, false} { // every half a minute
+			is.New(t).Equal([]any{i, failing.Due(fails)}, []any{i, want})
+			time.Sleep(30 * time.Second)
+		}
+		is.New(t).Equal([]bool{failing.Due(nil), failing.Due(nil), failing.Due(fails)}, []bool{true, false, true})
+	})
 }
 
 func TestAtOnce(t *testing.T) {

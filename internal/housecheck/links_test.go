@@ -324,9 +324,7 @@ func TestDeadLinks(t *testing.T) {
 		"service.Keys.Isue": 1,
 	} {
 		found := append(known.deadLinks(of, text), known.deadNames(text)...) // a name in a link counts twice
-		if len(found) != dead {
-			t.Errorf("%d are dead, and found were %q, in %s", dead, found, text)
-		}
+		expect.Equal(t, strings.Join(append(found, "are the dead links of", text), " "), len(found), dead)
 	}
 }
 

@@ -98,13 +98,10 @@ func TestSnippetsThatDoNotCompile(t *testing.T) {
 		"```sh\nls\n```\n<!-- a/a.go -->\n```go\nvar y = 2\n```":  false,
 	} {
 		bad := slices.ContainsFunc(inPage("p.md", page), func(s snippet) bool { return !files.compile(t, s) })
-		if bad == good {
-			t.Errorf("good is %v of\n%s", good, page)
-		}
+		expect.Equal(t, page, !bad, good)
 	}
-	if len(inComment("a.go:1", "Run:\n\n\tx := 3\n")) != 1 || len(inComment("a.go:1", "Run:\n\n\tgo run ./x\n")) != 0 {
-		t.Error("a comment's code is not told from its commands")
-	}
+	expect.Equal(t, "the code of a comment", len(inComment("a.go:1", "Run:\n\n\tx := 3\n")), 1)
+	expect.Equal(t, "its commands", len(inComment("a.go:1", "Run:\n\n\tgo run ./x\n")), 0)
 }
 
 // sources reads all Go files, and all pages.

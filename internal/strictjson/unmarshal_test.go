@@ -217,9 +217,7 @@ func TestUnmarshalNeedsUsableTarget(t *testing.T) {
 		".A: type func() is not supported": new(struct{ A *func() }),
 	} {
 		err := strictjson.Unmarshal([]byte(`{}`), 64, v)
-		if err == nil || !strings.Contains(err.Error(), want) || errors.As(err, new(*strictjson.Error)) {
-			t.Errorf("%T: got %v, want %q", v, err, want)
-		}
+		expect.Holds(t, err != nil && strings.Contains(err.Error(), want) && !errors.As(err, new(*strictjson.Error)), fmt.Sprintf("%T: got %v, want %q", v, err, want))
 	}
 }
 

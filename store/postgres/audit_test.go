@@ -131,9 +131,7 @@ func TestTwoProcessesChain(t *testing.T) {
 				must(0, sqltest.CreateTemplate(t.Context(), services[n%2], fmt.Sprint(caller, "-", n)))
 				if n%10 == 0 {
 					check, err := services[caller%2].Audit.Verify(t.Context(), svc.Host)
-					if err != nil || check.Fault != nil {
-						t.Error(check.Fault, err)
-					}
+					expect.Holds(t, err == nil && check.Fault == nil, check.Fault, err)
 				}
 			}
 		})

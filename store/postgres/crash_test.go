@@ -126,9 +126,7 @@ func (l *load) end(t *testing.T) {
 			lost++
 		}
 	}
-	if lost > 0 {
-		t.Errorf("%d of %d acknowledged writes are lost", lost, len(l.acknowledged))
-	}
+	expect.Holds(t, lost <= 0, "acknowledged writes are lost: ", lost, " of ", len(l.acknowledged))
 	t.Logf("%d acknowledged, %d refused", len(l.acknowledged), l.refused)
 }
 

@@ -299,9 +299,7 @@ func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	err := store.CreateSource(ctx, sqltest.NamedSource("s"))
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v", err)
-	}
+	expect.Holds(t, errors.Is(err, context.DeadlineExceeded), err)
 	letGo()
 	is.True(errors.Is(failure(store.Source(t.Context(), sqltest.NamedSource("s").SourceKey)), svc.ErrNotFound))
 }

@@ -169,9 +169,7 @@ func testRefused(t *testing.T, cluster *pgtest.Cluster) {
 			if err == nil {
 				t.Fatalf("%s: it is opened: %v", c.settings, store.Close())
 			}
-			if !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%s: %v, want %q", c.settings, err, c.want)
-			}
+			expect.Holds(t, strings.Contains(err.Error(), c.want), c.settings, ": ", err, ", want ", c.want)
 			is.New(t).NoErr(sqlstore.New(b.direct, b.direct, postgres.Dialect()).Migrate(t.Context()))
 		}
 	}

@@ -112,9 +112,7 @@ func locksAwaited(t *testing.T, db *sql.DB) (waiting int) {
 	if err != nil {
 		t.Log(err)
 	}
-	if name == "svc" {
-		t.Error("connections of other tests have the same name")
-	}
+	expect.Holds(t, name != "svc", "connections of other tests have another name")
 	return waiting
 }
 
