@@ -2,7 +2,6 @@ package svc
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -15,7 +14,6 @@ import (
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
-	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/limits"
 )
 
@@ -225,9 +223,22 @@ func (b Bundle) withBuiltins(stored map[string]*Policy) Bundle {
 		need(attachment.PolicyID)
 	}
 	for _, account := range b.ServiceAccounts {
-		need(account.ScopingPolicyID)
+		if !account.absent.has(noScoping) { // else the row has referred to it before
+			need(account.ScopingPolicyID)
+		}
 	}
 	return b
+}
+
+// moved returns the ids of the accounts that w gives another owner.
+func (a *bundleDiff) moved(w AccessWrite) (ids []string) {
+	for _, account := range w.ServiceAccounts {
+		was, found := was(a.serviceAccounts, account.ID)
+		if found && was.OwnerUserID != account.OwnerUserID {
+			ids = append(ids, account.ID)
+		}
+	}
+	return ids
 }
 
 // members adds users who join and leave a group.
@@ -400,19 +411,6 @@ func (w *AccessWrite) moved(channels []Channel) {
 	for _, ch := range channels {
 		w.tell(Target{Kind: event.TargetChannel, ID: ch.String()})
 	}
-}
-
-// rowsByTarget are rows of access in the form of a bundle, for events.
-type rowsByTarget map[Target]any
-
-// row returns a row as events have it; nil: there is none.
-func (r rowsByTarget) row(of Target) json.RawMessage {
-	form, found := r[of]
-	if !found {
-		return nil
-	}
-	text, _ := strictjson.Marshal(form) // rows hold valid text and documents
-	return jcs.Bounded(text, limits.EventRow)
 }
 
 // before returns the rows that w changes or removes, as they were. Of the members of a group, it

@@ -102,7 +102,7 @@ func (s *accessWriter) judgeWrite(
 		stored: s.compiler, compiler: s.compiler.Apart(ctx),
 	}
 	t.compiler.Limit(e.steps)
-	if j.narrowed, err = narrowedHolders(ctx, store, e.by, w); err != nil {
+	if j.narrowed, err = narrowedHolders(ctx, store, e.by, w, a.moved(w)); err != nil {
 		return err
 	}
 	if err := rows(func(all *accessRows) { t.excerpt(all, j.narrowed) }); err != nil {
@@ -150,36 +150,41 @@ func (s *accessWriter) stillJudged(
 }
 
 // stillNarrowed returns errOldRows unless a judged edit changes the keys of the same holders.
-func stillNarrowed(ctx context.Context, tx Store, e writeRequest, w AccessWrite) error {
-	narrowed, err := narrowedHolders(ctx, tx, e.by, w)
+func stillNarrowed(
+	ctx context.Context, tx Store, e writeRequest, w AccessWrite, a *bundleDiff,
+) error {
+	narrowed, err := narrowedHolders(ctx, tx, e.by, w, a.moved(w))
 	if err == nil && !slices.Equal(narrowed, e.judged.narrowed) {
 		err = errOldRows
 	}
 	return err
 }
 
-// narrowedHolders returns the holders of keys that are narrowed by a policy which w changes, each
-// once. An expired or disabled key counts: it may be enabled. The caller is one of them when such a
-// policy narrows it, also without a key.
+// narrowedHolders returns the holders of keys whose narrowing w may change, each once: by the policy,
+// or by the owner of the account, for whom ${user} stands. An expired or disabled key counts: it may
+// be enabled. A narrowed caller is one of them, also without a key.
 func narrowedHolders(
-	ctx context.Context, tx Store, by Principal, w AccessWrite,
+	ctx context.Context, tx Store, by Principal, w AccessWrite, moved []string,
 ) (all []rightsHolder, err error) {
 	seen := map[rightsHolder]bool{}
-	add := func(b rightsHolder) {
-		if !seen[b] {
+	add := func(who Identity, narrowedBy string) {
+		if b := (rightsHolder{who, narrowedBy}); narrowedBy != "" && !seen[b] {
 			seen[b] = true
 			all = append(all, b)
 		}
 	}
-	for _, p := range slices.Concat(w.Policies, w.Remove.removed().Policies) {
-		if by.ScopingPolicyID == p.ID {
-			add(rightsHolder{by.Identity(), p.ID})
-		}
-		for key, err := range keysNarrowedBy(ctx, tx, p.ID) {
+	add(by.Identity(), by.ScopingPolicyID)
+	pages := lists.Map(slices.Concat(w.Policies, w.Remove.removed().Policies),
+		func(p Policy) APIKeyPage { return APIKeyPage{ScopingPolicyID: p.ID} })
+	for _, id := range moved {
+		pages = append(pages, APIKeyPage{Holder: Identity{KindServiceAccount, id}})
+	}
+	for _, page := range pages {
+		for key, err := range keysOf(ctx, tx, page) {
 			if err != nil {
 				return nil, err
 			}
-			add(rightsHolder{key.Holder, p.ID})
+			add(key.Holder, key.ScopingPolicyID)
 		}
 	}
 	return all, nil
@@ -280,15 +285,6 @@ func mapping(in *accessindex.Index, user string) policy.Mapping {
 	return m
 }
 
-// bankIn returns the policy of a bank; nil: it has none.
-func bankIn(in *accessindex.Index, bank string) *policy.Named {
-	document, found := in.Bank(bank)
-	if !found {
-		return nil
-	}
-	return &policy.Named{ID: bank, Document: document}
-}
-
 // admit refuses a caller that lacks an action, or a control-plane right of a user or a service
 // account whose row changes or goes.
 func (t *effectCheck) admit(actions []string, a *bundleDiff) error {
@@ -370,7 +366,7 @@ func (t *effectCheck) judgeSenders() error {
 // judgePublic judges what unmapped senders gain on the banks whose policies change.
 func (t *effectCheck) judgePublic() error {
 	for _, b := range slices.Concat(t.write.BankPolicies, t.write.Remove.removed().BankPolicies) {
-		before, after := bankIn(t.before, b.BankID), bankIn(t.after, b.BankID)
+		before, after := t.before.Bank(b.BankID), t.after.Bank(b.BankID)
 		if x, beyond := t.compiler.ExceedsPublic(t.grantor, before, after); beyond {
 			return refuseExcess("unmapped senders", x)
 		}

@@ -389,7 +389,7 @@ func (s *accessWriter) write(ctx context.Context, tx Store, e writeRequest) ([]E
 	switch {
 	case e.by.Kind == KindHost:
 	case e.judged != nil:
-		err = stillNarrowed(ctx, tx, e, w)
+		err = stillNarrowed(ctx, tx, e, w, a)
 	default:
 		err = s.judgeWrite(ctx, tx, e, w, a, j, func(do func(all *accessRows)) error {
 			all, err := s.readAll(ctx, tx)
@@ -477,7 +477,7 @@ func (s *accessWriter) eventsOf(a *bundleDiff, w AccessWrite) []Event {
 // holders that are removed with the policy.
 func countNarrowed(ctx context.Context, tx Store, id string, gone AccessNames) (n int, err error) {
 	leave := map[Kind][]string{KindUser: gone.Users, KindServiceAccount: gone.ServiceAccounts}
-	for key, err := range keysNarrowedBy(ctx, tx, id) {
+	for key, err := range keysOf(ctx, tx, APIKeyPage{ScopingPolicyID: id}) {
 		if err != nil {
 			return n, err
 		}

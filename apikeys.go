@@ -366,9 +366,9 @@ func revokeKeys(
 	return events, err
 }
 
-// keysNarrowedBy yields the keys that a policy narrows and that are not revoked.
-func keysNarrowedBy(ctx context.Context, tx Store, id string) iter.Seq2[APIKey, error] {
-	page := APIKeyPage{ScopingPolicyID: id, KeyQuery: KeyQuery{Limit: revokeChunk}}
+// keysOf yields all keys that page asks for, which has no Limit.
+func keysOf(ctx context.Context, tx Store, page APIKeyPage) iter.Seq2[APIKey, error] {
+	page.Limit = revokeChunk
 	return lists.Chunks(ctx, page, page.Limit, doing("read API keys"), nil,
 		func(page APIKeyPage) ([]APIKey, error) { return tx.APIKeys(ctx, page) },
 		func(p *APIKeyPage, last APIKey) { p.AfterTime, p.AfterID = last.CreatedAt, last.ID })

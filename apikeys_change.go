@@ -35,7 +35,7 @@ func (s *Keys) Patch(
 	}
 	allowed, err := authorize(ctx, by, holder)
 	if err != nil {
-		return APIKey{}, err
+		return APIKey{}, s.ofKey(ctx, allowed, id, err)
 	}
 	return s.patchKey(ctx, by, allowed, id, patch, now)
 }
@@ -92,7 +92,7 @@ func (s *Keys) patchKey(
 // another process may have revoked it.
 func (s *Keys) noKey(key Target) *Error {
 	s.forget(key)
-	return notFound("there is no such API key")
+	return unknownKey()
 }
 
 // Rotate issues a successor to a holder's key that is not revoked. The rules for callers are those
@@ -121,7 +121,7 @@ func (s *Keys) Rotate(
 	}
 	allowed, err := s.authorizeIssue(ctx, by, holder)
 	if err != nil {
-		return IssuedKey{}, err
+		return IssuedKey{}, s.ofKey(ctx, allowed, id, err)
 	}
 	return s.rotate(ctx, rotation{Rotation: in, by: by, basis: allowed, id: id, now: now})
 }
@@ -259,7 +259,7 @@ func (s *Keys) Revoke(ctx context.Context, by Principal, holder Identity, id str
 	}
 	allowed, err := s.authorizeKeys(ctx, by, holder, true)
 	if err != nil {
-		return err
+		return s.ofKey(ctx, allowed, id, err)
 	}
 	return s.revoke(ctx, by, allowed, id)
 }

@@ -207,6 +207,24 @@ func (s *keyIssuer) authorizeChange(
 	return s.authorizeKeys(ctx, by, holder, true)
 }
 
+// ofKey returns the refusal of a change of a key. A caller with the action hears that there is no
+// such key before it hears of rights that it lacks.
+func (s *keyIssuer) ofKey(ctx context.Context, b basis, id string, refused error) error {
+	if ErrorCode(refused) != CodeForbidden || b.judged == [2]*policy.Shared{} {
+		return refused
+	}
+	now, err := s.store.Access(ctx, AccessQuery{KeyID: id, Bare: true})
+	switch key := now.Key; {
+	case err != nil:
+		return fault("read API key", err)
+	case key == nil || key.Holder != b.holder || !key.RevokedAt.IsZero():
+		return unknownKey()
+	}
+	return refused
+}
+
+func unknownKey() *Error { return notFound("there is no such API key") }
+
 // checkAccount refuses a service account without a row, or one that is not the caller's own. It
 // reads the store, because a cached holder does not tell a missing row from one without rights. It
 // comes after the check of rights. It notes in b what must not change.

@@ -278,8 +278,8 @@ func (a AccessSnapshot) keysRest(holder Identity) bool {
 // those of a store. Groups, names and emails are left out.
 func snapshot(r *accessindex.Index, q AccessQuery, sender string) (a AccessSnapshot) {
 	a.Narrowing = policyRow(r, q.ScopingPolicyID)
-	if document, found := r.Bank(q.BankID); found {
-		a.BankPolicy = &BankPolicy{BankID: q.BankID, Document: document}
+	if bank := r.Bank(q.BankID); bank != nil {
+		a.BankPolicy = &BankPolicy{BankID: bank.ID, Document: bank.Document}
 	}
 	user := sender
 	switch q.Identity.Kind {

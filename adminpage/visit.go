@@ -361,7 +361,7 @@ func (v *visit) once(key string) string {
 
 // report logs an error that is not the caller's.
 func (v *visit) report(status int, err error) {
-	if status < http.StatusInternalServerError || v.r.Context().Err() != nil {
+	if status < http.StatusInternalServerError || inbound.Left(v.r) {
 		return
 	}
 	level := slog.LevelError

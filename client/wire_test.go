@@ -99,5 +99,5 @@ func TestOwnParameters(t *testing.T) {
 	_, err := c.Policies.Create(ctx, svc.Policy{ID: "q", Document: json.RawMessage(`{"version": "2026-03-24", "statements": [
 		{"effect": "allow", "actions": ["a"], "banks": ["b"], "recall_budget": "low"}]}`)})
 	is.Equal(refused(err).Field, "/document/statements/0/recall_budget")
-	is.Equal(refused(err).Message, "is an unknown key: known are effect, actions, banks, rows, llm_model, level, filters, unset")
+	is.Equal(refused(err).Message, "is an unknown key: known are actions, banks, effect, filters, level, llm_model, rows, unset")
 }

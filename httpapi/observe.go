@@ -82,7 +82,7 @@ func (h *Handler) log(r *http.Request, o Observation) {
 	level, message := slog.LevelInfo, "svc: request"
 	if o.Err != nil {
 		message = "svc: request failed"
-		if r.Context().Err() == nil { // an ended context means that the client has left
+		if !inbound.Left(r) {
 			level = slog.LevelError
 		}
 		if errors.Is(o.Err, svc.ErrBadEntry) { // the publisher's fault, of one template

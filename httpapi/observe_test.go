@@ -252,6 +252,8 @@ func TestRecordsOfWhatWasCutOff(t *testing.T) {
 	s := many(t, 150)
 	ended, end := context.WithCancel(t.Context())
 	end()
+	late, stop := context.WithTimeout(t.Context(), -1)
+	defer stop()
 	key := s.key("admin")
 	for _, c := range []struct {
 		name, level, code string
@@ -263,6 +265,7 @@ func TestRecordsOfWhatWasCutOff(t *testing.T) {
 		{"a list breaks off", "ERROR", "internal", 200, t.Context(), httpapi.Options{}, func() { s.beforeChunk(3, func() error { return errors.New("disk on fire") }) }},
 		{"the host cuts it off", "ERROR", "", 0, t.Context(), httpapi.Options{Limit: func(*http.Request, svc.Principal) time.Duration { panic(http.ErrAbortHandler) }}, func() {}},
 		{"the client has left", "INFO", "unavailable", 503, ended, httpapi.Options{}, func() { s.store.Plant(func(string) error { return svc.ErrUnavailable }) }},
+		{"a middleware gives up", "ERROR", "unavailable", 503, late, httpapi.Options{}, func() { s.store.Plant(func(string) error { return svc.ErrUnavailable }) }},
 		{"the Observer panics", "INFO", "", 200, t.Context(), httpapi.Options{Observer: panics{}}, func() {}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

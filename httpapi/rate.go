@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/inbound"
 	"github.com/extsvc/svc/internal/rate"
 )
 
@@ -54,7 +55,7 @@ func (h *Handler) take(r *http.Request, keyID string, limit svc.Rate) svc.Allowa
 		if err == nil {
 			return left
 		}
-		if r.Context().Err() == nil {
+		if !inbound.Left(r) {
 			h.options.Logger.ErrorContext(r.Context(),
 				"svc: cannot ask KeyRate, will count the request in this process",
 				slog.String("api_key", keyID), slog.Any("error", h.withoutKeys(err)))

@@ -283,10 +283,13 @@ func (r *Index) DeleteAccount(id string) {
 	r.texts -= cache.Allocated(len(id))
 }
 
-// Bank returns the document of the policy of a bank.
-func (r *Index) Bank(id string) (document []byte, found bool) {
-	document, found = r.banks[id]
-	return document, found
+// Bank returns the policy of a bank; nil: it has none.
+func (r *Index) Bank(id string) *policy.Named {
+	document, found := r.banks[id]
+	if !found {
+		return nil
+	}
+	return &policy.Named{ID: id, Document: document}
 }
 
 // Banks returns the policies of all banks, in no order.

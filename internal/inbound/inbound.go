@@ -187,3 +187,7 @@ func cutTag(list string) (tag, behind string, ok bool) {
 	ok = begins && ends && !strings.ContainsFunc(opaque, unprintable)
 	return list[:len(list)-len(behind)], behind, ok
 }
+
+// Left reports whether the client of a request has left. A deadline is that of a middleware, whose
+// client still waits.
+func Left(r *http.Request) bool { return errors.Is(r.Context().Err(), context.Canceled) }

@@ -1,11 +1,9 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
-	"strings"
 
 	"github.com/extsvc/svc/internal/strictjson"
 )
@@ -49,7 +47,7 @@ func (s *Statement) CoversAction(action string) bool {
 func (s *Schema) ParseDocument(raw []byte) (*Document, error) {
 	d := reflect.New(s.document)
 	if err := strictjson.Unmarshal(raw, maxDepth, d.Interface()); err != nil {
-		return nil, s.nameKnown(err)
+		return nil, err
 	}
 	version, _ := d.Elem().Field(0).Interface().(*string)
 	if err := checkVersion(version); err != nil {
@@ -67,22 +65,6 @@ func (s *Schema) ParseDocument(raw []byte) (*Document, error) {
 		}
 	}
 	return out, nil
-}
-
-// statementDepth is the number of tokens in the pointer to a key of a statement.
-const statementDepth = 3
-
-// nameKnown adds the known keys to the error about an unknown key of a statement.
-func (s *Schema) nameKnown(err error) error {
-	wrong, is := errors.AsType[*strictjson.Error](err)
-	if is && wrong.Unknown && strings.Count(wrong.Pointer, "/") == statementDepth {
-		known := []string{"effect", "actions", "banks"}
-		for i := range s.list {
-			known = append(known, s.list[i].Name)
-		}
-		wrong.Detail += ": known are " + strings.Join(known, ", ")
-	}
-	return err
 }
 
 // readStatement returns the statement of a struct of type s.statement.

@@ -104,5 +104,5 @@ func structFlaw(v reflect.Value) *Error {
 
 // within moves an error up to the object or array that has key.
 func (e *Error) within(key string) *Error {
-	return &Error{Pointer: pointer([]string{key}) + e.Pointer, Detail: e.Detail, Unknown: e.Unknown}
+	return &Error{Pointer: pointer([]string{key}) + e.Pointer, Detail: e.Detail}
 }

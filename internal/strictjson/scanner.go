@@ -111,7 +111,7 @@ func (s *scanner) member(sh *shape, seen *keySet) *Error {
 	}
 	sl := sh.member(key)
 	if sl == nil {
-		return s.below(key, &Error{Detail: "is an unknown key", Unknown: true})
+		return s.below(key, &Error{Detail: sh.unknown()})
 	}
 	if len(s.keys) == maxKeys {
 		return &Error{Detail: fmt.Sprintf("has more than %d keys", maxKeys)}

@@ -4,7 +4,9 @@ import (
 	"encoding"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -49,6 +51,15 @@ func (sh *shape) member(key []byte) *slot {
 		return sh.elem
 	}
 	return sh.fields[string(key)]
+}
+
+// unknown says that a key is not one of a struct, and which ones are.
+func (sh *shape) unknown() string {
+	known := slices.Sorted(maps.Keys(sh.fields))
+	if len(known) == 0 {
+		return "is an unknown key: none is known here"
+	}
+	return "is an unknown key: known are " + strings.Join(known, ", ")
 }
 
 // mismatch returns the error for a value of kind k that the slot does not accept.

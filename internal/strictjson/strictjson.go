@@ -24,7 +24,6 @@ const deepest = 10_000
 // string".
 type Error struct {
 	Pointer, Detail string
-	Unknown         bool // a key that its object does not have; Pointer is the key's
 }
 
 func (e *Error) Error() string {

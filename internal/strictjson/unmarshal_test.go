@@ -265,7 +265,7 @@ func FuzzUnmarshal(f *testing.F) {
 		e := new(strictjson.Error)
 		expect.Holds(t, errors.As(err, &e), err)
 		_, invalid := strictjson.Compact(data, 64)
-		if invalid == nil && lax == nil && e.Detail != "is an unknown key" && !bytes.Contains(data, []byte("null")) {
+		if invalid == nil && lax == nil && !strings.HasPrefix(e.Detail, "is an unknown key") && !bytes.Contains(data, []byte("null")) {
 			t.Fatalf("refused without a reason: %v", err)
 		}
 	})
