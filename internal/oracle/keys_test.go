@@ -100,7 +100,9 @@ func (c *scene) changeKey() attempt {
 			id = name
 		}
 	}
-	a.refused = unless(id != "none", svc.CodeNotFound)
+	if id == "none" && a.wrong == "" {
+		a.wrong = string(svc.CodeNotFound)
+	}
 	if overlap := time.Duration(c.IntN(2)) * time.Hour; c.IntN(2) == 0 {
 		a.name = "Keys.Rotate"
 		if c.rows.keys[id].rotated {
