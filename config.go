@@ -123,7 +123,7 @@ type Pepper struct {
 	AcceptUnsealed bool
 }
 
-// Format prints a pepper without its Secret.
+// Format prints a pepper without its Secret. fmt does not ask it for %p: avoid that.
 func (p Pepper) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "{%s %s}", p.Version, masked) }
 
 // SourceConfig configures how sources are kept.
@@ -137,7 +137,7 @@ type SourceConfig struct {
 	OldSealingKeys [][]byte `json:"-"`
 }
 
-// Format prints "***" instead of the keys.
+// Format prints "***" instead of the keys. fmt does not ask it for %p: avoid that.
 func (c SourceConfig) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(masked)) }
 
 // TemplateConfig configures how templates are checked and kept.

@@ -312,8 +312,9 @@ func (f AuthenticatorFunc) Authenticate(ctx context.Context, bearer string) (Pri
 }
 
 // Secret is a string that fmt, slog and encoding/json print as "***", also when it is empty.
-// Convert it to string to read it. As an unexported field of a struct (fmt), and as the key of a
-// map (encoding/json), it is printed in clear: avoid both. Reading one from JSON keeps its text.
+// Convert it to string to read it. By %p, as an unexported field of a struct (fmt), and as the key
+// of a map (encoding/json), it is printed in clear: avoid these. Reading one from JSON keeps its
+// text.
 type Secret string
 
 const masked = text.Masked

@@ -42,7 +42,7 @@ type tenantService struct {
 const closing = -1 << 40 // of users: far below 0, however many calls come
 
 // Use calls do with the Service of a tenant, and opens the tenant first when it is closed. It
-// returns the error of do. The Service is good until do returns: do not keep it, and end a
+// returns the error of do. The Service is good until do returns: do not keep or close it, and end a
 // transaction of the host before. When the tenant is suspended or dropped in the meantime, callers
 // other than Host write nothing any longer (CodeNotFound), and after [TenantGrace] nobody does. The
 // warm way costs some nanoseconds and allocates nothing.

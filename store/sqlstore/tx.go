@@ -32,8 +32,9 @@ import (
 // PostgreSQL: use READ COMMITTED. In another isolation, calls fail that change access or rely on it,
 // because tx may see rights that are gone. Others wait for the end of tx that write the same rows,
 // issue for the same holder, or change the caller's key; after a change of access in tx, those who
-// rely on access or change it. All others do not wait. Lock in the order of [svc.Locks]; two
-// transactions that do not may deadlock, and one of them is svc.ErrChanged.
+// rely on access or change it. While tx issues the very first key of a database without a pepper,
+// those who issue or use keys wait, too. All others do not wait. Lock in the order of [svc.Locks];
+// two transactions that do not may deadlock, and one of them is svc.ErrChanged.
 func Tx(tx *sql.Tx, dialect Dialect) svc.FullStore { return TxOf(sqlTx{tx}, dialect) }
 
 // TxOf is [Tx] for a transaction of a driver that the host uses without database/sql. For pgx,
