@@ -1,6 +1,7 @@
 package oracle_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -100,9 +101,7 @@ func (c *scene) changeKey() attempt {
 			id = name
 		}
 	}
-	if id == "none" && a.wrong == "" {
-		a.wrong = string(svc.CodeNotFound)
-	}
+	a.wrong = cmp.Or(a.wrong, unless(id != "none", svc.CodeNotFound))
 	if overlap := time.Duration(c.IntN(2)) * time.Hour; c.IntN(2) == 0 {
 		a.name = "Keys.Rotate"
 		if c.rows.keys[id].rotated {

@@ -52,7 +52,7 @@ func (g *classGrid) whole() *traversal {
 	return t
 }
 
-// traversal returns a tour that visits nothing yet.
+// tour returns a tour that visits nothing yet.
 func (g *classGrid) tour() *traversal {
 	return &traversal{classGrid: g, through: bitsets(1, len(g.under))[0]}
 }

@@ -55,11 +55,7 @@ func (sh *shape) member(key []byte) *slot {
 
 // unknown says that a key is not one of a struct, and which ones are.
 func (sh *shape) unknown() string {
-	known := slices.Sorted(maps.Keys(sh.fields))
-	if len(known) == 0 {
-		return "is an unknown key: none is known here"
-	}
-	return "is an unknown key: known are " + strings.Join(known, ", ")
+	return "is an unknown key: known are " + strings.Join(slices.Sorted(maps.Keys(sh.fields)), ", ")
 }
 
 // mismatch returns the error for a value of kind k that the slot does not accept.

@@ -126,7 +126,7 @@ func (l *load) end(t *testing.T) {
 			lost++
 		}
 	}
-	expect.Holds(t, lost <= 0, "acknowledged writes are lost: ", lost, " of ", len(l.acknowledged))
+	expect.Equal(t, fmt.Sprint("lost writes of ", len(l.acknowledged), " acknowledged"), lost, 0)
 	t.Logf("%d acknowledged, %d refused", len(l.acknowledged), l.refused)
 }
 
