@@ -36,8 +36,7 @@ func frozen() map[string]row {
 
 // TestFrozenDatabase stops PostgreSQL where it stands: every request is answered in time, whatever it was about to do.
 func TestFrozenDatabase(t *testing.T) {
-	longtest.Test(t, "a server that stands still")
-	t.Parallel()
+	longtest.Parallel(t, "a server that stands still")
 	cluster := pgtest.Start(t)
 	s := newSite(t, onShelf, func(c *svc.Config) {
 		store := must(postgres.Open(t.Context(), cluster.URL, postgres.Options{MaxOpen: 4}))

@@ -23,8 +23,7 @@ func commands(t *testing.T, name string) string {
 // TestDocumentedBackups runs the commands of the documentation unchanged: the backup twice, and the
 // restore over a database that has changed since.
 func TestDocumentedBackups(t *testing.T) {
-	longtest.Test(t, "the commands of the documentation")
-	t.Parallel()
+	longtest.Parallel(t, "the commands of the documentation")
 	for name, programs := range map[string][]string{"SQLite": {"sqlite3"}, "PostgreSQL": {"pg_dump", "psql"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

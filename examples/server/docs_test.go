@@ -117,8 +117,7 @@ func compact(t *testing.T, text string) string {
 
 // What docs/howto/access-recipes.md tells an operator to do works as it is written, on a server with the demo.
 func TestRecipes(t *testing.T) {
-	longtest.Test(t, "the commands of the documentation")
-	t.Parallel()
+	longtest.Parallel(t, "the commands of the documentation")
 	needCurl(t)
 	helpers, all := recipes(t)
 	sections := testscript.Sections(t, "testdata/recipes.txt")

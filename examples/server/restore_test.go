@@ -403,8 +403,7 @@ func (u usedDB) outcome(t *testing.T, db, keys string) string {
 // The commands of docs/howto/backup.md work as they stand there: the backup on two nights, and the
 // restore into a new place.
 func TestDocumentedServerCommands(t *testing.T) {
-	longtest.Test(t, "the commands of the documentation")
-	t.Parallel()
+	longtest.Parallel(t, "the commands of the documentation")
 	for kind, place := range places {
 		t.Run(kind, func(t *testing.T) {
 			is := parallel(t)

@@ -238,8 +238,7 @@ func TestReadersOfAReadOnlyCopy(t *testing.T) {
 
 // The same commands write nothing to PostgreSQL: a standby, or a role that may only read, suffices.
 func TestReadersOfAStandby(t *testing.T) {
-	longtest.Test(t, "that no reader writes to PostgreSQL")
-	t.Parallel()
+	longtest.Parallel(t, "that no reader writes to PostgreSQL")
 	u := use(t, pgschema.Migrated(t))
 	standby := pgtest.With(t, u.db, "default_transaction_read_only", "on")
 	names := strings.NewReplacer("DB", standby, "KEYS", u.keys, "OUT", t.TempDir(), "BUNDLE", writeFile(t, "b.json", "{}"))

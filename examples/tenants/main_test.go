@@ -109,8 +109,7 @@ func TestMove(t *testing.T) {
 
 // Nobody loses what a running server has accepted, and a move that was killed can be repeated.
 func TestMoveUnderRequests(t *testing.T) {
-	longtest.Test(t, "a move while requests come")
-	t.Parallel()
+	longtest.Parallel(t, "a move while requests come")
 	is := is.New(t)
 	folder, url := filepath.Join(t.TempDir(), "tenants"), pgtest.Database(t)
 	base, keys := start(t, "-tenants", "1", "-db", folder)

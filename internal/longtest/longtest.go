@@ -29,6 +29,13 @@ func Test(t testing.TB, what string) {
 	}
 }
 
+// Parallel is Test for a test that runs in parallel with others.
+func Parallel(t *testing.T, what string) {
+	t.Helper()
+	Test(t, what)
+	t.Parallel()
+}
+
 // Times returns how often a test repeats what it does: here, or in CI.
 func Times(here, ci int) int {
 	if InCI() {

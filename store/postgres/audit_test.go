@@ -207,7 +207,7 @@ func queued(t *testing.T, db *sql.DB, calls, each int) {
 
 // Lists of records chain what is queued. While they wait for another process that chains, they leave the connections to others.
 func TestThoseWhoChainHoldOneConnection(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "the connections of those who chain")
 	url := migrated(t)
 	few := postgres.Options{MaxOpen: 2, NoNotify: true}
 	store, other := open(t, url, few), open(t, url, few)
@@ -236,7 +236,7 @@ func noRecords(svc.AuditRecord, []svc.Event) []svc.AuditRecord { return nil }
 
 // After a large bundle, many processes chain what is queued. They come in the order in which they began to wait.
 func TestProcessesChainInOrder(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "the order of many processes that chain")
 	const processes = 8
 	url := migrated(t)
 	db := open(t, url, postgres.Options{MaxOpen: 2, NoNotify: true}).DB()

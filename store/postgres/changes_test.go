@@ -88,7 +88,7 @@ func TestChangesInATransaction(t *testing.T) {
 
 // Without NOTIFY or LISTEN the other store polls.
 func TestChangesAreNoticedByAsking(t *testing.T) {
-	t.Parallel()
+	longtest.Parallel(t, "changes without notifications")
 	for _, options := range []postgres.Options{{NoNotify: true}, {Pooler: true}} {
 		noticesByAsking(t, migrated(t), options)
 	}
@@ -304,8 +304,7 @@ func TestLanes(t *testing.T) {
 
 // TestWrongLanes: the test above notices lanes that are wrong.
 func TestWrongLanes(t *testing.T) {
-	longtest.Test(t, "that wrong lanes are noticed")
-	t.Parallel()
+	longtest.Parallel(t, "that wrong lanes are noticed")
 	for old, new := range map[string]string{
 		"g.value + 1":                  "g.value",
 		"VALUES ((SELECT id FROM lane": "VALUES ((SELECT MIN(1) FROM lane",

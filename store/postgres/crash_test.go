@@ -171,8 +171,7 @@ func forget(t *testing.T, store *postgres.Store) {
 
 // The check above can fail: without waiting for the disk, commits lose acknowledged writes in a crash.
 func TestCheckNoticesLosses(t *testing.T) {
-	longtest.Test(t, "that the check of losses can fail")
-	t.Parallel()
+	longtest.Parallel(t, "that the check of losses can fail")
 	cluster := pgtest.Start(t, "wal_writer_delay=10s")
 	store := open(t, cluster.URL, postgres.Options{SynchronousCommit: "off"})
 	for range 5 { // the server may have written all just then
@@ -381,7 +380,7 @@ func frozenCommitOfACallerWhoLeaves(t *testing.T, cluster *pgtest.Cluster) {
 
 // A call that waits too long for a lock fails alone: the server still answers others.
 func TestLockedIsNotFrozen(t *testing.T) {
-	t.Parallel()
+	longtest.Parallel(t, "that a lock differs from a frozen server")
 	bothWaysWithin(t, limited, migrated, pgtest.Connections, lockedIsNotFrozen)
 }
 
@@ -407,7 +406,7 @@ func lockedIsNotFrozen(t *testing.T, store *postgres.Store) {
 
 // A bundle may wait longer than a request.
 func TestBundleWaitsForALock(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "a bundle that waits for a lock")
 	url := migrated(t)
 	store := open(t, url, postgres.Options{Timeout: limited})
 	other := must(pgtest.Open(t, url).Begin())

@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/store/postgres/pgtest"
 )
 
@@ -100,7 +101,7 @@ func terminate(t *testing.T, db *sql.DB) {
 }
 
 func TestListenerConnectsAgain(t *testing.T) {
-	t.Parallel()
+	longtest.Parallel(t, "a listener that connects again")
 	heard, db := hears(t, nil)
 	for range 2 {
 		terminate(t, db)
@@ -110,7 +111,7 @@ func TestListenerConnectsAgain(t *testing.T) {
 }
 
 func TestListenerAsksWhetherTheServerIsThere(t *testing.T) {
-	t.Parallel()
+	longtest.Parallel(t, "the listener's question whether the server is there")
 	heard, db := hears(t, func(l *listener) { l.heartbeat = 10 * time.Millisecond })
 	time.Sleep(100 * time.Millisecond) // some heartbeats
 	if _, err := db.Exec(notify); err != nil {

@@ -65,7 +65,7 @@ func (r relying) awaitHeld(t *testing.T) {
 
 // Transactions that rely on one key overlap without a gap. A change of the key still comes between.
 func TestChangeOfAKeyComesBetween(t *testing.T) {
-	t.Parallel()
+	longtest.Parallel(t, "each change of a key that comes between")
 	for name, change := range map[string]func(ctx context.Context, store *postgres.Store) error{
 		"one": func(ctx context.Context, store *postgres.Store) error {
 			return store.ChangeAPIKey(ctx, holder, "k", func(key *svc.APIKey) (bool, error) { return true, nil })
@@ -114,7 +114,7 @@ func TestChangeOfAKeyComesBetween(t *testing.T) {
 
 // Of two transactions that change a key on which both rely, one may have to run again.
 func TestTwoThatRelyAndChangeBothEnd(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "two that rely and change")
 	store := open(t, migrated(t), postgres.Options{})
 	is.NoErr(store.CreateAPIKey(t.Context(), svc.APIKey{ID: "k", Holder: holder}))
 	ended := make(chan error, 2)
@@ -140,7 +140,7 @@ func TestTwoThatRelyAndChangeBothEnd(t *testing.T) {
 
 // A change of access that waits too long for another says so.
 func TestChangeOfAccessSaysWhatItWaitsFor(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "what a change of access waits for")
 	h := newHost(t, open(t, migrated(t), postgres.Options{Timeout: limited}))
 	tx := h.Begin()
 	is.NoErr(sqltest.AddUsers(t.Context(), tx, "first"))
@@ -244,7 +244,7 @@ func (h host) writesOthers(by svc.Principal, id string) {
 
 // A user without a row relies on having none. A row that makes it inactive comes before or after.
 func TestNewRowOfAnInactiveUserComesBetween(t *testing.T) {
-	t.Parallel()
+	longtest.Parallel(t, "an inactive user whose row comes between")
 	for _, inactive := range []bool{false, true} {
 		t.Run(fmt.Sprint(inactive), func(t *testing.T) {
 			is := parallel(t)
@@ -308,7 +308,7 @@ func (c *countedBatches) AddAPIKeys(ctx context.Context, b batching.Keys[svc.API
 // Callers that issue at once share transactions, while keys are revoked and others have too many. The
 // host, a caller with its own key and an administrator get keys that work, and each has its record.
 func TestIssuersShareTransactions(t *testing.T) {
-	t.Parallel()
+	longtest.Parallel(t, "how issuers share transactions")
 	const callers, each, most = 24, 6, 8
 	is, ctx := is.New(t), t.Context()
 	store := &countedBatches{Store: open(t, migrated(t), postgres.Options{})}

@@ -164,7 +164,7 @@ func TestCommitsAreDurable(t *testing.T) {
 
 // Through a pooler the Store sets and prepares nothing, so Open refuses a setting that is too weak.
 func TestPooler(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "the options for a pooler")
 	url := migrated(t)
 	store := open(t, url, postgres.Options{Pooler: true, MaxOpen: 1})
 	is.NoErr(sqltest.AddUsers(t.Context(), store, "alice"))
@@ -250,7 +250,7 @@ func holdGeneration(t *testing.T, url string) (letGo func()) {
 }
 
 func TestLockedIsUnavailable(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "a locked row")
 	url := migrated(t)
 	inTime := func(do func() error) (err error) { // on a busy machine any statement may be late
 		for range 20 {
@@ -278,7 +278,7 @@ func TestLockedIsUnavailable(t *testing.T) {
 
 // A server that answers Open too late, or ends its transaction, is unavailable.
 func TestLateServerIsUnavailable(t *testing.T) {
-	t.Parallel()
+	longtest.Parallel(t, "a late server")
 	url := migrated(t)
 	for range longtest.Times(5, 50) {
 		store, err := postgres.Open(t.Context(), url, postgres.Options{Timeout: time.Millisecond, NoNotify: true})
@@ -292,7 +292,7 @@ func TestLateServerIsUnavailable(t *testing.T) {
 }
 
 func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "a deadline during the wait for a writer")
 	url := migrated(t)
 	store := open(t, url, postgres.Options{})
 	letGo := holdGeneration(t, url)
@@ -305,7 +305,7 @@ func TestDeadlineEndsTheWaitForAWriter(t *testing.T) {
 }
 
 func TestCanceledWhileChanging(t *testing.T) {
-	t.Parallel()
+	longtest.Parallel(t, "a change that is canceled")
 	bothWays(t, migrated, 1, func(t *testing.T, store *postgres.Store) {
 		sqltest.CanceledWhileChanging(t, store)
 	})
@@ -313,7 +313,7 @@ func TestCanceledWhileChanging(t *testing.T) {
 
 // A server that became a standby refuses one write. The next call connects again, to the URL's current server.
 func TestReadOnlyIsUnavailableOnce(t *testing.T) {
-	t.Parallel()
+	longtest.Parallel(t, "a server that became a standby")
 	bothWays(t, migrated, 1, func(t *testing.T, store *postgres.Store) {
 		is := is.New(t)
 		must(store.DB().Exec("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"))
@@ -324,7 +324,7 @@ func TestReadOnlyIsUnavailableOnce(t *testing.T) {
 
 // A connection that the server ended fails at most one call.
 func TestTerminatedConnectionIsUnavailableOnce(t *testing.T) {
-	t.Parallel()
+	longtest.Parallel(t, "a terminated connection")
 	bothWays(t, migrated, 1, func(t *testing.T, store *postgres.Store) {
 		is := is.New(t)
 		pid := sqltest.Value[int](t, store.DB(), "SELECT pg_backend_pid()")

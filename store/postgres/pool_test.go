@@ -90,7 +90,7 @@ func bothWaysWithin(
 }
 
 func TestRefusedPools(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "pools that are refused")
 	url := migrated(t)
 	pool, weak := newPool(t, url), newPool(t, pgtest.With(t, url, "synchronous_commit", "off"))
 	for _, c := range []struct {
@@ -118,7 +118,7 @@ func TestRefusedPools(t *testing.T) {
 
 // The pool is the host's before, during and after the life of the Store.
 func TestPoolStaysTheHosts(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "a pool of the host after Close")
 	pool := newPool(t, migrated(t))
 	var before, after string
 	const settings = `SELECT string_agg(name || ' = ' || setting, ', ' ORDER BY name) FROM pg_settings WHERE source = 'session'`
@@ -135,7 +135,7 @@ func TestPoolStaysTheHosts(t *testing.T) {
 }
 
 func TestClosedPool(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "a closed pool")
 	pool := newPool(t, migrated(t))
 	store := over(t, pool, postgres.Options{})
 	pool.Close()
@@ -183,7 +183,7 @@ func TestPoolWithHooks(t *testing.T) {
 
 // A host may hold all connections. Calls then fail in time, and work again when it lets one go. New fails as well.
 func TestExhaustedPool(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "an exhausted pool")
 	pool := newPool(t, migrated(t), atMost(2))
 	store := over(t, pool, postgres.Options{Timeout: limited})
 	answered(t, store)
@@ -250,8 +250,7 @@ func TestHostsHoldAllConnections(t *testing.T) {
 
 // The pool's limit of a statement is none of a migration, which waits for that of another process.
 func TestMigrationOutlivesTheTimeoutOfThePool(t *testing.T) {
-	longtest.Test(t, "a migration that takes longer than statements may")
-	t.Parallel()
+	longtest.Parallel(t, "a migration that takes longer than statements may")
 	url := pgtest.Schema(t)
 	other := must(pgtest.Open(t, url).Begin())
 	must(other.Exec(postgres.Dialect().Lock, ""))
@@ -293,7 +292,7 @@ func counted(t *testing.T, url string) (way string, taken *atomic.Int64) {
 // Callers who leave take no connections from others: neither while a connection is made, nor while a statement runs,
 // by itself or in a transaction.
 func TestCallersWhoLeave(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "callers who leave the pool's queue")
 	url, taken := counted(t, migrated(t))
 	store := open(t, url, postgres.Options{NoNotify: true, MaxOpen: pgtest.Connections})
 	const calls = 40
@@ -338,7 +337,7 @@ func TestCallersWhoLeave(t *testing.T) {
 
 // A pooler is not asked to cancel a statement that takes a moment: some versions of PgBouncer exit then.
 func TestPoolersAreNotAskedToCancel(t *testing.T) {
-	is := parallel(t)
+	is := long(t, "canceled calls behind a pooler")
 	url, taken := counted(t, migrated(t))
 	db := open(t, url, postgres.Options{Pooler: true, MaxOpen: 1}).DB()
 	is.NoErr(db.PingContext(t.Context()))

@@ -222,8 +222,7 @@ func TestSequencerOfManyEvents(t *testing.T) {
 
 // TestWrongSequencers: the trials notice sequencers that are wrong.
 func TestWrongSequencers(t *testing.T) {
-	longtest.Test(t, "that wrong sequencers are noticed")
-	t.Parallel()
+	longtest.Parallel(t, "that wrong sequencers are noticed")
 	replace := func(old, new string) func(string) string {
 		return func(query string) string { return strings.Replace(query, old, new, 1) }
 	}

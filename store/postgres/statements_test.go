@@ -31,7 +31,7 @@ import (
 // order, numbers its parameters by first appearance, and names the schema of a dialect that has one. The statements
 // run in a host's pool that prepares nothing, as through a pooler. The short form has every twentieth rule.
 func TestStatements(t *testing.T) {
-	t.Parallel()
+	longtest.Parallel(t, "the plan of each statement")
 	seen := &recorder{statements: map[string]bool{}}
 	url := pgtest.With(t, newlyMigrated(t), "synchronous_commit", "off") // it is not about the disk
 	db, host := pgtest.Open(t, url), traced(t, pgtest.With(t, url, "search_path", "pg_catalog"), seen)

@@ -50,8 +50,7 @@ func made(t *testing.T, in *postgres.Tenants, name string) svc.Tenant {
 
 // The Store of a tenant keeps every promise of a Store. The role is no superuser.
 func TestStoreOfTenant(t *testing.T) {
-	longtest.Test(t, "the rules of storetest")
-	t.Parallel()
+	longtest.Parallel(t, "the rules of storetest")
 	url := pgtest.Database(t)
 	in := openTenants(t, url, postgres.Options{SynchronousCommit: "off"})
 	tenant := made(t, in, "a")
@@ -67,8 +66,7 @@ func TestStoreOfTenant(t *testing.T) {
 
 // The list keeps its promises, too.
 func TestListOfTenants(t *testing.T) {
-	longtest.Test(t, "the rules of a list of tenants; SQLite has the same list")
-	t.Parallel()
+	longtest.Parallel(t, "the rules of a list of tenants; SQLite has the same list")
 	url, n := pgtest.Database(t), 0
 	db := pgtest.Open(t, url)
 	storetest.RunTenants(t, func(t *testing.T) svc.TenantStore {
@@ -180,7 +178,7 @@ func TestTablesOfTenants(t *testing.T) {
 
 // Services of two processes hear of each other's changes, by a notification or by the poll.
 func TestTenantsHearEachOther(t *testing.T) {
-	t.Parallel()
+	longtest.Parallel(t, "tenants of two processes")
 	for name, options := range map[string]postgres.Options{"notified": {}, "polled": {NoNotify: true}} {
 		t.Run(name, func(t *testing.T) {
 			if name == "polled" {
@@ -239,8 +237,7 @@ func hearsWithoutPoll(t *testing.T, db *sql.DB, refused func(before func()) time
 
 // A notification that the follower cannot use, as it comes late, does not keep it busy.
 func TestFollowerOfTenantsRests(t *testing.T) {
-	longtest.Test(t, "how often a follower asks")
-	t.Parallel()
+	longtest.Parallel(t, "how often a follower asks")
 	url := listURL(t)
 	asked := &counting{TenantStore: openTenants(t, url, postgres.Options{})}
 	sqltest.NewTenants(t, asked, svc.Config{})

@@ -30,13 +30,13 @@ func TestHost(t *testing.T) {
 	t.Parallel()
 	for name, rule := range sqltest.HostRules {
 		t.Run(name, func(t *testing.T) {
-			var kinds []string // all: savepoints depend on them
+			kinds := []string{"pool"}
 			switch name {
-			case "failures":
+			case "failures": // savepoints depend on the kind
+				kinds = nil
 			case "commit":
-				kinds = []string{"pool", "database/sql"}
 			default:
-				kinds = []string{"pool"}
+				longtest.Test(t, "each rule of a host's transaction")
 			}
 			eachKind(t, func(t *testing.T, h host) { rule(t, h.Host) }, kinds...)
 		})
@@ -71,13 +71,13 @@ func TestHostTellsOthers(t *testing.T) {
 			}))
 		}
 		must(conn.ExecContext(t.Context(), "UNLISTEN *"))
-	})
+	}, "database/sql")
 }
 
 // A context that ends while a statement waits ends the call. A pool of the host loses the connection then, and a Store's
 // own pool does not. Nothing stays of a transaction that is rolled back.
 func TestHostCancelsACall(t *testing.T) {
-	t.Parallel()
+	longtest.Parallel(t, "calls that a host cancels")
 	eachKind(t, func(t *testing.T, h host) {
 		is := is.New(t)
 		holder := h.Begin()
@@ -127,7 +127,7 @@ func TestPoolIsNoTransaction(t *testing.T) {
 // A caller that leaves during the commit still learns its outcome: otherwise nobody would. This
 // commit can still be canceled.
 func TestCallerLeavesDuringTheCommit(t *testing.T) {
-	t.Parallel()
+	longtest.Parallel(t, "a caller who leaves during the commit")
 	bothWays(t, migrated, pgtest.Connections, leavesDuringTheCommit)
 }
 
@@ -224,8 +224,7 @@ func inPgx(tx postgres.PgxTx, commit, rollback func(context.Context) error) sqlt
 // TestStoreInPgxTransactions runs all rules of storetest on a Store over a pool of a host that uses
 // pgx. The pool is the smallest one, with the simplest protocol. Each call runs in a transaction.
 func TestStoreInPgxTransactions(t *testing.T) {
-	longtest.Test(t, "the rules of storetest")
-	t.Parallel()
+	longtest.Parallel(t, "the rules of storetest")
 	url := pgtest.With(t, migrated(t), "synchronous_commit", "off")
 	db, pool := pgtest.Open(t, url), newPool(t, url, atMost(1), func(config *pgxpool.Config) {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol

@@ -95,7 +95,7 @@ func TestNobodyIsStarved(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	var longest time.Duration
-	for n := range 20 {
+	for n := range longtest.Times(4, 20) {
 		begun := time.Now()
 		is.NoErr(rare.CreateAPIKey(t.Context(), svc.APIKey{ID: fmt.Sprint("rare-", n)}))
 		longest = max(longest, time.Since(begun))

@@ -106,8 +106,7 @@ func schema(t *testing.T, path string) []string {
 // TestMigrationsAreKilled kills a process at each statement of the migrations, and at each commit, of a new
 // database and of one with the first tables.
 func TestMigrationsAreKilled(t *testing.T) {
-	longtest.Test(t, "migrations that are killed")
-	t.Parallel()
+	longtest.Parallel(t, "migrations that are killed")
 	want := schema(t, migrated(t))
 	for version := range 2 {
 		at := 1

@@ -27,8 +27,7 @@ import (
 // TestStatements checks every statement that storetest makes a store run. Each finds its rows through an index, in
 // order, and numbers its parameters by first appearance, as SQLite counts them.
 func TestStatements(t *testing.T) {
-	longtest.Test(t, "the plan of each statement")
-	t.Parallel()
+	longtest.Parallel(t, "the plan of each statement")
 	var mu sync.Mutex
 	seen := map[string]bool{}
 	record := &tap{run: func(_ driver.Conn, query string) error {

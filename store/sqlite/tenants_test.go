@@ -36,8 +36,7 @@ func openTenants(t *testing.T, folder string) *sqlite.Tenants {
 
 // The Store of a tenant keeps every promise of a Store.
 func TestStoreOfTenant(t *testing.T) {
-	longtest.Test(t, "the rules of storetest")
-	t.Parallel()
+	longtest.Parallel(t, "the rules of storetest")
 	in, n := openTenants(t, t.TempDir()), 0
 	storetest.Run(t, func(t *testing.T) svc.Store {
 		n++
