@@ -101,7 +101,7 @@ type TemplateVersion struct {
 	Number int64 // the Version that the template had with this content
 	Content
 	SourceRevision string    // the revision installed at that time; "": made by hand
-	UpdatedAt      time.Time // when the template got this content
+	UpdatedAt      time.Time // [Template].UpdatedAt when another content replaced it
 }
 
 // TemplateQuery asks for a part of a list of templates. The zero query asks for the whole list. For

@@ -285,7 +285,7 @@ func stillRegistered(
 // latest returns an installed template, and what its source offers now. For a template made by hand
 // it returns CodeInvalid: a caller asked for something that it can never have.
 func (s *Templates) latest(
-	ctx context.Context, by Principal, at place, id string,
+	ctx context.Context, by Principal, at place, id string, ifMatch []string,
 ) (template Template, now offered, err error) {
 	if template, err = s.storedTemplate(ctx, at.template(id)); err != nil {
 		return template, now, err
@@ -293,6 +293,9 @@ func (s *Templates) latest(
 	if template.Origin == nil {
 		return template, now, Invalid("template_id",
 			"names a template that was created by hand: it has no source")
+	}
+	if err = template.matches(ifMatch); err != nil {
+		return template, now, err
 	}
 	up, err := s.originUpstream(ctx, template.Scope, template.Origin)
 	if err != nil {
@@ -342,7 +345,7 @@ func (s *Templates) Diff(ctx context.Context, by Principal, id string) (Template
 	if err != nil {
 		return TemplateDiff{}, err
 	}
-	template, now, err := s.latest(ctx, by, at, id)
+	template, now, err := s.latest(ctx, by, at, id, nil)
 	if err != nil {
 		return TemplateDiff{}, err
 	}

@@ -103,7 +103,7 @@ func (s *Templates) Update(
 	if s.readOnly {
 		return Update{}, errReadOnly
 	}
-	template, now, err := s.latest(ctx, by, u.at, id)
+	template, now, err := s.latest(ctx, by, u.at, id, ifMatch)
 	if err != nil {
 		return Update{}, err
 	}

@@ -30,7 +30,7 @@ type host struct {
 // may fetch templates from base, which serves the server's own catalogue, and from the sources that
 // c allows.
 func openHost(ctx context.Context, c config, base string, log *slog.Logger) (*host, error) {
-	if err := checkRestored(c.Keys); err != nil {
+	if err := checkRestored(c.Keys, repeatRestore); err != nil {
 		return nil, err // before it creates a database
 	}
 	warnOfMount(c.DB, log)

@@ -124,7 +124,7 @@ func readSecrets(path string, log *slog.Logger) (secrets, error) {
 	if err != nil {
 		return secrets{}, fmt.Errorf("keys file: %w", err)
 	}
-	if err := checkRestored(path); err != nil {
+	if err := checkRestored(path, repeatRestore); err != nil {
 		return secrets{}, err
 	}
 	s, err := parseSecrets(data)

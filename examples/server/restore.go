@@ -18,18 +18,20 @@ import (
 // lost its keys.
 const unfinished = "A restore of this file and its database has not finished.\n"
 
+// repeatRestore says what to do about a keys file of a restore that was killed.
+const repeatRestore = "repeat the restore"
+
 func isUnfinished(keys string) bool {
 	text, err := readFile(keys)
 	return err == nil && string(text) == unfinished
 }
 
 // checkRestored refuses the keys file of a restore that was killed.
-func checkRestored(keys string) error {
+func checkRestored(keys, then string) error {
 	if !isUnfinished(keys) {
 		return nil // the caller reads it, and meets an error again
 	}
-	return fmt.Errorf("keys file %s is of a restore that did not finish:"+
-		" remove it and the database, and restore again", keys)
+	return fmt.Errorf("keys file %s is of a restore that did not finish: %s", keys, then)
 }
 
 var restoreCommand = subcommand{
@@ -111,7 +113,7 @@ func checkFree(ctx context.Context, c *call) error {
 			return err
 		}
 	} else if err := checkNew(c.DB); err != nil {
-		return cmp.Or(checkRestored(c.Keys), err)
+		return cmp.Or(checkRestored(c.Keys, "remove it and the database, and restore again"), err)
 	}
 	if isUnfinished(c.Keys) {
 		return nil

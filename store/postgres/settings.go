@@ -27,7 +27,7 @@ const (
 	grace              = 5 * time.Second // the client waits so much longer than the server
 )
 
-const urlForms = "one like postgres://user:password@host:5432/database, " +
+const urlForms = "one like postgres://user:password@host:5432/database, with % as %25, " +
 	"or host=… dbname=… user=…"
 
 // parse reads a URL. Its errors say what is wrong but quote nothing: any part of a malformed URL
