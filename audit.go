@@ -145,6 +145,9 @@ func (s *Audit) Forget(
 	if pseudonym != "" {
 		c.id("pseudonym", pseudonym)
 	}
+	if pseudonym == who.ID && c.ok() {
+		c.add("pseudonym", "must differ from the id")
+	}
 	switch {
 	case c.err() != nil:
 		return 0, c.err()

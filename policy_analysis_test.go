@@ -205,13 +205,9 @@ func checkStrategy(t *testing.T, list []svc.StrategyDiff, bank string, in svc.Co
 			continue
 		}
 		isTold = isTold || matches(s.Context, in) && reflect.DeepEqual(s.Before, b) && reflect.DeepEqual(s.After, a)
-		if s.Context == in && !own && !(reflect.DeepEqual(s.Before, b) && reflect.DeepEqual(s.After, a)) {
-			t.Errorf("%+v on %s in %+v: %s, %s", s, bank, in, or(b), or(a))
-		}
+		expect.Holds(t, s.Context != in || own || reflect.DeepEqual(s.Before, b) && reflect.DeepEqual(s.After, a), s, " on ", bank, " in ", in, ": ", or(b), ", ", or(a))
 	}
-	if !reflect.DeepEqual(a, b) && !isTold {
-		t.Errorf("the strategy of %s in %+v changes from %q to %q, and is not told: %+v", bank, in, or(b), or(a), list)
-	}
+	expect.Holds(t, reflect.DeepEqual(a, b) || isTold, "the strategy of ", bank, " in ", in, " changes from ", or(b), " to ", or(a), ", and is not told: ", list)
 }
 
 // matches reports whether a context is one of those that a witness may stand for.
@@ -231,9 +227,7 @@ func checkPublic(t *testing.T, list []svc.PublicDiff, before, after *host) {
 					got, agreed := told(p.Differences, action, bank)
 					right := agreed && p.Bank == bank && reflect.DeepEqual(got, want)
 					isTold = isTold || right && matches(p.Context, in)
-					if p.Bank == bank && p.Context == in && !right {
-						t.Errorf("public %s on %s in %+v: told %+v, changes %+v", action, bank, in, got, want)
-					}
+					expect.Holds(t, p.Bank != bank || p.Context != in || right, "public ", action, " on ", bank, " in ", in, ": told ", got, ", changes ", want)
 				}
 				expect.Holds(t, isTold, fmt.Sprintf("public %s on %s in %+v changes, and is not told: %+v, by %+v", action, bank, in, want, list))
 			}

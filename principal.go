@@ -349,6 +349,17 @@ func (s Secret) hideIn(err error) error {
 	return left
 }
 
+// hidePanic, deferred, goes on with a panic without the secret in its text.
+func (s Secret) hidePanic() {
+	if cause := recover(); cause != nil {
+		said := fmt.Sprint(cause)
+		if hidden := text.Hide(string(s), said); hidden != said {
+			cause = hidden
+		}
+		panic(cause)
+	}
+}
+
 // listChunk is the number of rows that a list reads at a time. So a list holds no connection while
 // the caller works with the rows.
 const listChunk = 128

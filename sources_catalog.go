@@ -151,12 +151,13 @@ func (s *upstreams) catalog(
 	began := time.Now()
 	asking, done := askOne(ctx)
 	defer done()
+	defer up.Token.hidePanic()
 	catalog, err := s.market.Catalog(asking, up, maxAge)
 	if err != nil {
 		catalog = Catalog{Failure: err}
 	}
 	if catalog.Failure != nil {
-		catalog.Failure = sourceFault(up, catalog.Failure)
+		catalog.Failure = sourceFault(asking, up, catalog.Failure)
 	}
 	// Otherwise the catalogue is a copy, which does not show the state of the source now.
 	if asking.Err() == nil &&
@@ -342,9 +343,10 @@ func (s *upstreams) fetch(
 	if s.market == nil {
 		return Content{}, "", takesNoSources()
 	}
+	defer up.Token.hidePanic()
 	content, err := s.market.Template(ctx, up, id)
 	if err != nil {
-		err = sourceFault(up, err)
+		err = sourceFault(ctx, up, err)
 	}
 	if s.asked(ctx, by, up, err); err != nil {
 		return Content{}, "", err
@@ -379,13 +381,13 @@ func badEntry(up Upstream, err error) *Error {
 
 // sourceFault passes on an [*Error] that a Marketplace may return, and hides the text of every other
 // error. The code of another server, such as CodeUnauthenticated, must not become an answer of this one.
-func sourceFault(up Upstream, err error) error {
+func sourceFault(ctx context.Context, up Upstream, err error) error {
 	err = up.Token.hideIn(err) // a source may repeat the token in its answer
 	if ofSource(err) {
 		return err
 	}
 	switch {
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return fault("ask source", hostError{err})
 	case errors.Is(err, context.DeadlineExceeded):
 		return &Error{
@@ -424,8 +426,7 @@ func sourceProblem(err error) (string, error) {
 func (s *upstreams) asked(ctx context.Context, by Principal, up Upstream, err error) {
 	// Announce nothing in a transaction of the host, for a caller that has left or whose time is
 	// over, or for an answer that this server did not read.
-	if s.inTransaction || ctx.Err() != nil || errors.Is(err, context.Canceled) ||
-		errors.Is(err, ErrSourceWaits) {
+	if s.inTransaction || ctx.Err() != nil || errors.Is(err, ErrSourceWaits) {
 		return
 	}
 	code := ErrorCode(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
+	"github.com/extsvc/svc/internal/expect"
 	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/store/memstore"
 )
@@ -62,6 +63,21 @@ func (h *host) wantResealed(t *testing.T, n int) {
 	is := is.New(t)
 	is.Equal(must(h.Sources.Reseal(t.Context(), svc.Host)), n)
 	is.Equal(h.actions(), nil)
+}
+
+func TestPanicsOfAMarketplaceHideTheToken(t *testing.T) {
+	h := newHost(t)
+	h.register(t, "acme")
+	h.market.during = func() { panic(errors.New("asked with token-of-acme")) }
+	for name, ask := range map[string]func(){
+		"catalogue": func() { _, _ = h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}) },
+		"template":  func() { _, _ = h.asksWith(t, "acme") },
+	} {
+		func() {
+			defer func() { expect.Equal(t, name, fmt.Sprint(recover()), "asked with ***") }()
+			ask()
+		}()
+	}
 }
 
 func (h *host) rows(t *testing.T) []svc.Source {

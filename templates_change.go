@@ -155,7 +155,8 @@ func (s *Templates) Patch(
 	if s.validate(&c, patch.Manifest); !c.ok() {
 		return Template{}, c.err()
 	}
-	return s.editTemplate(ctx, by, at, id, event.TemplatePatched, ifMatch, patch.apply)
+	return s.editTemplate(ctx, by, at, id, event.TemplatePatched, ifMatch,
+		func(t *Template) (Content, error) { return patch.apply(t.Content), nil })
 }
 
 // Delete removes a template, with its versions, for good. The id is free afterwards. Event:
@@ -190,7 +191,7 @@ func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch
 // the change from no to yes is an event.
 func (s *Templates) editTemplate(
 	ctx context.Context, by Principal, at place, id string,
-	action event.Action, ifMatch []string, edit func(Content) Content,
+	action event.Action, ifMatch []string, edit func(*Template) (Content, error),
 ) (Template, error) {
 	var edited Template
 	now, key := s.now(), at.template(id)
@@ -202,7 +203,11 @@ func (s *Templates) editTemplate(
 				return false, err
 			}
 			before := t.edited()
-			if changed = nil; t.put(edit(t.Content)) {
+			content, err := edit(t)
+			if err != nil {
+				return false, err
+			}
+			if changed = nil; t.put(content) {
 				t.touch(now)
 				changed = happened(now, action, t.Target())
 			}
@@ -412,7 +417,8 @@ func (s *Templates) History(
 // version, so a rollback can be rolled back. For updates it is an edit, like a patch: Origin and
 // its base stay. If the content is the same, Rollback writes nothing. The host's check does not run
 // again. Events: [event.TemplateRolledBack], and [event.TemplateDiverged] as in Patch. Errors:
-// CodeNotFound (the template or the version), CodePrecondition.
+// CodeNotFound (the template or the version), CodePrecondition, CodeChanged (meanwhile, another
+// template got the id).
 func (s *Templates) Rollback(
 	ctx context.Context, by Principal, id string, number int64, ifMatch ...string,
 ) (Template, error) {
@@ -428,18 +434,25 @@ func (s *Templates) Rollback(
 	if err != nil {
 		return Template{}, err
 	}
-	version, err := s.version(ctx, at.template(id), number)
+	of, err := s.storedTemplate(ctx, at.template(id))
 	if err != nil {
 		return Template{}, err
 	}
-	return s.editTemplate(ctx, by, at, id, event.TemplateRolledBack, ifMatch, func(Content) Content {
-		return version.Content.clone()
-	})
+	version, err := s.version(ctx, of.TemplateKey, number)
+	if err != nil {
+		return Template{}, err
+	}
+	return s.editTemplate(ctx, by, at, id, event.TemplateRolledBack, ifMatch,
+		func(t *Template) (Content, error) {
+			if !t.InstalledAt.Equal(of.InstalledAt) { // another one has that id now
+				return Content{}, ErrChanged
+			}
+			return version.Content.clone(), nil
+		})
 }
 
 // version reads one former version. The store lists versions below a number, so it asks for the
-// first below number+1. That is another version when number is not kept, or is the present one. An
-// unknown template has no versions, so its error is that of an unknown version.
+// first below number+1. That is another version when number is not kept, or is the present one.
 func (s *Templates) version(
 	ctx context.Context, key TemplateKey, number int64,
 ) (TemplateVersion, error) {

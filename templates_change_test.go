@@ -14,6 +14,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/expect"
+	"github.com/extsvc/svc/internal/intercept"
 	"github.com/extsvc/svc/limits"
 )
 
@@ -187,6 +188,26 @@ func TestChangedTemplatesAreReadAlone(t *testing.T) {
 		is.NoErr(k.Templates.Delete(k.ctx(t), admin, "t9"))
 		list()
 	}), int64(1))
+}
+
+// What was read of a template goes into no other one that has its id by then.
+func TestRollbackIsOfTheTemplateThatWasRead(t *testing.T) {
+	h := newHost(t)
+	create(t, h, "a", content("Old", "1"))
+	must(h.Templates.Patch(t.Context(), admin, "a", svc.TemplatePatch{Name: ptr("Older")}))
+	other := newHost(t, func(c *svc.Config) {
+		c.Store = around(h.store, func(call intercept.Call) error {
+			err := call.Do()
+			if call.Method == "TemplateVersions" {
+				is.New(t).NoErr(h.Templates.Delete(t.Context(), admin, "a"))
+				time.Sleep(time.Millisecond)
+				create(t, h, "a", content("New", "1"))
+			}
+			return err
+		})
+	})
+	wantCode(t, errorOf(other.Templates.Rollback(t.Context(), admin, "a", 1)), svc.CodeChanged, "")
+	is.New(t).Equal(must(h.Templates.Read(t.Context(), admin, "a")).Name, "New")
 }
 
 // Re-binding changes nothing that an ETag follows from.

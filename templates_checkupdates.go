@@ -310,7 +310,10 @@ func (s *Templates) compare(
 	for id, from := range installed {
 		of := offer{from: from}
 		if present := catalog.renamed(id, offered); present != "" {
-			if of.entry, of.renamed = offered[present], true; of.entry == nil {
+			of.entry, of.renamed = offered[present], true
+			if err := checkID("id", present); err != nil {
+				of.entry, of.problem = nil, "its catalogue entry is bad: "+firstMessage(err)
+			} else if of.entry == nil {
 				of.problem = "its catalogue entry is bad: it is now " + quote(present)
 			}
 		}
@@ -357,6 +360,9 @@ func (s *upstreams) fetchPresent(
 	if !is {
 		return content, "", id, err
 	}
+	if err := checkID("id", renamed.ID); err != nil {
+		return content, "", id, badEntry(up, err)
+	}
 	content, revision, err = s.fetch(ctx, by, up, renamed.ID)
 	return content, revision, renamed.ID, err
 }
@@ -374,8 +380,9 @@ func (s *Templates) offered(
 	if content.Manifest == nil {
 		asking, done := askOne(ctx)
 		defer done()
+		defer up.Token.hidePanic()
 		if content.Manifest, err = s.market.Manifest(asking, up, entry); err != nil {
-			problem, err = sourceProblem(sourceFault(up, err))
+			problem, err = sourceProblem(sourceFault(asking, up, err))
 			return nil, problem, false, err
 		}
 	}

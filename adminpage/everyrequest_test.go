@@ -224,9 +224,7 @@ func (s *full) ask(route, query, body string, stored, tenth int) int {
 	if limit := max(least, perByte*in) + perStored*stored; w.bytes > limit {
 		s.t.Errorf("%s: %d bytes in, %d stored, %d bytes out", route, in, stored, w.bytes)
 	}
-	if cost.heap > maxHeap/max(1, tenth/2) {
-		s.t.Errorf("%s: %d bytes in, %d stored, %d MB of heap", route, in, stored, cost.heap>>20)
-	}
+	expect.Holds(s.t, cost.heap <= maxHeap/max(1, tenth/2), route, ": ", in, " bytes in, ", stored, " stored, ", cost.heap>>20, " MB of heap")
 	if cost.cpu > maxCPU && cost.cpu > maxReads*decodingTime() {
 		s.t.Errorf("%s: %d bytes in, %d stored, %.1f s", route, in, stored, cost.cpu)
 	}

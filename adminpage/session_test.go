@@ -319,9 +319,7 @@ func TestLogHasNoCredentials(t *testing.T) {
 		failed := s.read(s.client.Do(r))
 		id := failed.Header.Get("X-Request-Id")
 		failed.is(t, 500, "Something failed. Request id "+id+" is in the server&#39;s log.")
-		if len(id) < 10 || shown != "" && id != shown || shown == "" && id == sent || !strings.Contains(log.String(), "request_id="+id+" ") {
-			t.Errorf("the id for %q is %q: %s", sent, id, log.String())
-		}
+		expect.Holds(t, len(id) >= 10 && (shown == "" && id != sent || shown != "" && id == shown) && strings.Contains(log.String(), "request_id="+id+" "), "the id for ", sent, " is ", id, ": ", log.String())
 	}
 	own := s.client.Jar.Cookies(r.URL)[0].Value
 	text := log.String()

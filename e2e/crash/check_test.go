@@ -285,7 +285,7 @@ func damage(t *testing.T) (missed string) {
 	host := pool(j.Address, "off")
 	l.accept(observe(background, host)) // else what was under way at the kill may be missing
 	must(t, host.Close())
-	each := longtest.Times(8, 1)
+	each := longtest.Times(24, 1)
 	all := damages(t)
 	for i := rand.N(each); i < len(all); i += each {
 		damage, damaged := all[i], j

@@ -29,8 +29,8 @@ type crashes struct {
 }
 
 var (
-	kills        = crashes{"SVC_CRASH_KILLS", 3, 150}
-	cuts         = crashes{"SVC_CRASH_CUTS", 2, 75}
+	kills        = crashes{"SVC_CRASH_KILLS", 2, 150}
+	cuts         = crashes{"SVC_CRASH_CUTS", 1, 75}
 	clusterKills = crashes{"SVC_CRASH_CLUSTER_KILLS", 1, 15}
 	failovers    = crashes{"SVC_CRASH_FAILOVERS", 0, 10}
 	fills        = crashes{"SVC_CRASH_FILLS", 1, 12}

@@ -90,9 +90,7 @@ func TestComments(t *testing.T) {
 			marked = append(marked, marksOfComments(t, name, strings.Join(files[name], "\n"))...)
 		}
 	}
-	if len(marked) > mostMarks {
-		t.Errorf("%d marks of unclear English:\n%s", len(marked), strings.Join(marked, "\n"))
-	}
+	expect.Holds(t, len(marked) <= mostMarks, len(marked), " marks of unclear English:\n", strings.Join(marked, "\n"))
 	planted := "package p\n\n// It has a map of its own. It is\n// read at once.\nvar x int // not read any more\n"
 	if found := marksOfComments(t, "p.go", planted); len(found) != 3 {
 		t.Errorf("of three planted marks, %q are found", found)

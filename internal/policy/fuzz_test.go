@@ -113,9 +113,7 @@ func checkParse(t *testing.T, err error, result policy.Result) {
 		return
 	}
 	var refused *strictjson.Error
-	if !errors.As(err, &refused) || refused.Pointer != "" && !strings.HasPrefix(refused.Pointer, "/") {
-		t.Errorf("refused without a pointer: %v", err)
-	}
+	expect.Holds(t, errors.As(err, &refused) && (refused.Pointer == "" || strings.HasPrefix(refused.Pointer, "/")), "refused without a pointer: ", err)
 	expect.Equal(t, "the outcome of a document that does not parse", result.Outcome, policy.ImplicitDeny)
 }
 

@@ -159,9 +159,7 @@ func unanswered(t *testing.T, store svc.Store, times int, later bool) time.Durat
 				if took := time.Since(began); !errors.Is(err, svc.ErrUnavailable) || took > patient {
 					t.Errorf("%s: %v after %s", name, err, took)
 				}
-				if errors.Is(err, context.Canceled) {
-					t.Errorf("%s: the caller has not left: %v", name, err)
-				}
+				expect.Holds(t, !errors.Is(err, context.Canceled), name, ": the caller has not left: ", err)
 				if waited := strings.Contains(fmt.Sprint(err), "does not answer within"); waited && later {
 					t.Errorf("%s: a later call waited for the server: %v", name, err)
 				}

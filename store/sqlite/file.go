@@ -31,15 +31,12 @@ type file struct {
 }
 
 // check returns an error when path no longer leads to the file that was opened first. Before that, it
-// is [checkLog], and [checkWritable] for a file to write.
+// is [checkLog] and [checkUse].
 func (f *file) check() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.opened == nil {
-		if err := checkLog(f.path); err != nil || !f.writes {
-			return err
-		}
-		return checkWritable(f.path)
+		return cmp.Or(checkLog(f.path), checkUse(f.path, f.writes))
 	}
 	if now, err := os.Stat(f.real); err != nil || !os.SameFile(now, f.opened) {
 		return errMoved

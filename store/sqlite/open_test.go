@@ -291,8 +291,8 @@ func TestLinkedFile(t *testing.T) {
 	path, link := filepath.Join(t.TempDir(), "svc.db"), filepath.Join(t.TempDir(), "link.db")
 	is.NoErr(open(t, path).Close())
 	if err := os.Link(path, link); err == nil && runtime.GOOS != "windows" {
-		for _, name := range []string{path, link} {
-			_, err = sqlite.Open(t.Context(), name, sqlite.Options{})
+		for i, name := range []string{path, link, path, link} {
+			_, err = sqlite.Open(t.Context(), name, sqlite.Options{ReadOnly: i > 1})
 			is.True(err != nil && strings.Contains(err.Error(), "a hard link"))
 		}
 		is.NoErr(os.Remove(link))

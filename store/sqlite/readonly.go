@@ -46,15 +46,15 @@ func access(path string) string {
 // mayWrite reports whether this process may write to a file and to its folder, as SQLite does.
 func mayWrite(path string) bool { return may(path, toWrite) && may(filepath.Dir(path), toWrite) }
 
-// checkWritable refuses a file that this process may only read, where SQLite would fail each later
-// write, and one with a second name: processes that use both keep two logs, and lose commits. Of a
-// missing file SQLite says so.
-func checkWritable(path string) error {
+// checkUse refuses a file that this process may only read, when it writes: SQLite would fail each
+// later write. It refuses one with a second name: processes that use both keep two logs, and lose
+// commits or read without them. Of a missing file SQLite says so.
+func checkUse(path string, writes bool) error {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return nil
-	case !may(path, toWrite):
+	case writes && !may(path, toWrite):
 		return fmt.Errorf("%w: this process needs the right to write to the file",
 			fs.ErrPermission)
 	case names(info) > 1:
