@@ -51,7 +51,7 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 	source.CreatedAt = s.now()
 	source.UpdatedAt = source.CreatedAt
 	// Only the store decides whether the name is taken: of concurrent calls one wins.
-	err = s.commit(ctx, change{by: by, basis: &at.basis, lock: at.roomForSource(), write: func(
+	err = s.commit(ctx, change{by: by, basis: &at.basis, lock: at.roomForSource(source.Name), write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
 		return happened(source.CreatedAt, event.SourceRegistered, source.Target()),
@@ -67,12 +67,15 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 }
 
 // roomForSource returns the lock of a change that adds a source to the area.
-func (a place) roomForSource() func(ctx context.Context, tx Store) error {
+func (a place) roomForSource(name string) func(ctx context.Context, tx Store) error {
 	all := SourcePage{Scope: a.scope, Owner: a.owner, Limit: limits.PersonalSources}
 	most := fmt.Sprintf("%d sources", limits.PersonalSources)
 	return a.room(most, func(ctx context.Context, tx Store) (bool, error) {
 		found, err := tx.Sources(ctx, all)
 		return len(found) == limits.PersonalSources, err
+	}, func(ctx context.Context, tx Store) error {
+		_, err := tx.Source(ctx, a.source(name))
+		return err
 	})
 }
 

@@ -200,7 +200,6 @@ func TestRollbackIsOfTheTemplateThatWasRead(t *testing.T) {
 			err := call.Do()
 			if call.Method == "TemplateVersions" {
 				is.New(t).NoErr(h.Templates.Delete(t.Context(), admin, "a"))
-				time.Sleep(time.Millisecond)
 				create(t, h, "a", content("New", "1"))
 			}
 			return err

@@ -1,6 +1,7 @@
 package svc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -251,6 +252,9 @@ func (add addition) lock() func(ctx context.Context, tx Store) error {
 	return add.at.room(most, func(ctx context.Context, tx Store) (bool, error) {
 		found, err := tx.Templates(ctx, last)
 		return len(found) > 0, err
+	}, func(ctx context.Context, tx Store) error {
+		_, err := tx.Template(ctx, add.template.TemplateKey)
+		return err
 	})
 }
 
@@ -261,13 +265,15 @@ func templateTaken(field string) *Error {
 }
 
 // room returns the lock of a change that adds a row to a personal area; nil for the server's area.
-// full reports whether the area has as many rows as are allowed; most says how many, for people.
+// full reports whether the area has as many rows as are allowed; most says how many, for people. Then
+// a row that there is already is ErrExists, as ever; there reads it.
 //
 // All changes that add to an area take the lock on the keys of its owner, as does the deletion of
 // the owner. So no call counts too few rows, and none adds a row for a user that is deleted. A
 // deletion revokes the caller's key, so the key also tells the user from another one with that id.
 func (a place) room(
 	most string, full func(ctx context.Context, tx Store) (bool, error),
+	there func(ctx context.Context, tx Store) error,
 ) func(ctx context.Context, tx Store) error {
 	if a.scope == ScopeServer {
 		return nil
@@ -277,13 +283,15 @@ func (a place) room(
 		if err := lock(ctx, tx); err != nil {
 			return err
 		}
-		is, err := full(ctx, tx)
-		if is {
-			return &Error{
-				Code:    CodeLimit,
-				Message: "the user has " + most + ", and more are not allowed: remove one first",
-			}
+		if is, err := full(ctx, tx); !is || err != nil {
+			return err
 		}
-		return err
+		if err := there(ctx, tx); !noRow(err) {
+			return cmp.Or(err, ErrExists)
+		}
+		return &Error{
+			Code:    CodeLimit,
+			Message: "the user has " + most + ", and more are not allowed: remove one first",
+		}
 	}
 }

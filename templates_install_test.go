@@ -118,6 +118,7 @@ func TestPersonalLimits(t *testing.T) {
 			is.Equal(len(h.personalState(t, owner)), most)
 			is.NoErr(h.personal(t.Context(), other, "n0")[c.add]())
 			wantCode(t, h.personal(t.Context(), owner, "one-more")[c.add](), svc.CodeLimit, "")
+			is.Equal(svc.ErrorCode(h.personal(t.Context(), owner, "n0")[c.add]()), svc.CodeExists)
 			is.NoErr(h.personal(t.Context(), owner, "n0")[c.drop]())
 			is.NoErr(h.personal(t.Context(), owner, "one-more")[c.add]())
 		})

@@ -55,6 +55,9 @@ func (sh *shape) member(key []byte) *slot {
 
 // unknown says that a key is not one of a struct, and which ones are.
 func (sh *shape) unknown() string {
+	if len(sh.fields) == 0 {
+		return "is an unknown key: none is known here"
+	}
 	return "is an unknown key: known are " + strings.Join(slices.Sorted(maps.Keys(sh.fields)), ", ")
 }
 
