@@ -51,7 +51,8 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 	source.CreatedAt = s.now()
 	source.UpdatedAt = source.CreatedAt
 	// Only the store decides whether the name is taken: of concurrent calls one wins.
-	err = s.commit(ctx, change{by: by, basis: &at.basis, lock: at.roomForSource(source.Name), write: func(
+	room := at.roomForSource(source.Name)
+	err = s.commit(ctx, change{by: by, basis: &at.basis, lock: room, write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
 		return happened(source.CreatedAt, event.SourceRegistered, source.Target()),

@@ -265,15 +265,15 @@ func templateTaken(field string) *Error {
 }
 
 // room returns the lock of a change that adds a row to a personal area; nil for the server's area.
-// full reports whether the area has as many rows as are allowed; most says how many, for people. Then
-// a row that there is already is ErrExists, as ever; there reads it.
+// full reports whether the area has as many rows as are allowed; most says how many, for people. A
+// full area still answers ErrExists for a row that is in it: present reads that row.
 //
 // All changes that add to an area take the lock on the keys of its owner, as does the deletion of
 // the owner. So no call counts too few rows, and none adds a row for a user that is deleted. A
 // deletion revokes the caller's key, so the key also tells the user from another one with that id.
 func (a place) room(
 	most string, full func(ctx context.Context, tx Store) (bool, error),
-	there func(ctx context.Context, tx Store) error,
+	present func(ctx context.Context, tx Store) error,
 ) func(ctx context.Context, tx Store) error {
 	if a.scope == ScopeServer {
 		return nil
@@ -286,7 +286,7 @@ func (a place) room(
 		if is, err := full(ctx, tx); !is || err != nil {
 			return err
 		}
-		if err := there(ctx, tx); !noRow(err) {
+		if err := present(ctx, tx); !noRow(err) {
 			return cmp.Or(err, ErrExists)
 		}
 		return &Error{
