@@ -122,9 +122,11 @@ func TestCallersWhoLeaveASource(t *testing.T) {
 	is, h := is.New(t), withTemplate(t)
 	offering(h, svc.CatalogEntry{ID: "x", Content: content("X", "1")})
 	h.actions()
-	for _, h.market.err = range []error{
-		context.DeadlineExceeded, &svc.Error{Code: svc.CodeSourceTimeout, Message: "did not arrive in time"},
+	late := &svc.Error{Code: svc.CodeSourceTimeout, Message: "did not arrive in time"}
+	for err, code := range map[error]svc.Code{
+		context.Canceled: svc.CodeUnavailable, context.DeadlineExceeded: svc.CodeSourceTimeout, late: svc.CodeSourceTimeout,
 	} {
+		h.market.err = err
 		for _, ask := range []func(context.Context) error{
 			func(ctx context.Context) error { return errorOf(h.Templates.CheckUpdate(ctx, admin, "x")) },
 			func(ctx context.Context) error {
@@ -136,7 +138,7 @@ func TestCallersWhoLeaveASource(t *testing.T) {
 		} {
 			ctx, leave := context.WithCancel(t.Context())
 			h.market.during = leave
-			is.True(ask(ctx) != nil)
+			is.Equal(svc.ErrorCode(ask(ctx)), code)
 			is.Equal(h.actions(), nil)
 		}
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/internal/sqltest"
 	"github.com/extsvc/svc/store/postgres"
 	"github.com/extsvc/svc/store/postgres/pgtest"
@@ -123,7 +122,7 @@ func TestTwoProcessesChain(t *testing.T) {
 		}))
 	}
 	const callers = 4
-	each := longtest.Times(25, 250)
+	each := 250
 	var done sync.WaitGroup
 	for caller := range callers {
 		done.Go(func() {

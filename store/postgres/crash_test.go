@@ -448,8 +448,7 @@ func TestOpenToRead(t *testing.T) {
 
 // A process on a standby follows what the primary writes. When the standby is promoted, the process writes and listens.
 func TestStandby(t *testing.T) {
-	longtest.Test(t, "a process on a standby")
-	is := parallel(t)
+	is := long(t, "a process on a standby")
 	ctx := t.Context()
 	primary, standby := pgtest.Start(t), pgtest.Start(t)
 	writer := open(t, primary.URL, postgres.Options{})

@@ -206,8 +206,7 @@ func TestExhaustedPool(t *testing.T) {
 
 // Hosts that call the Store while they hold a connection each do not wait for each other for ever.
 func TestHostsHoldAllConnections(t *testing.T) {
-	longtest.Test(t, "hosts that hold all connections")
-	is := parallel(t)
+	is := long(t, "hosts that hold all connections")
 	const hosts = 3
 	pool := newPool(t, migrated(t), atMost(hosts))
 	store := over(t, pool, postgres.Options{Timeout: limited})

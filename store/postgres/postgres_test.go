@@ -134,8 +134,8 @@ func parallel(t *testing.T) *is.I {
 // long is parallel for a test that only CI runs.
 func long(t *testing.T, shows string) *is.I {
 	t.Helper()
-	longtest.Test(t, shows)
-	return parallel(t)
+	longtest.Parallel(t, shows)
+	return is.New(t)
 }
 
 // must is the value of a call that does not fail.

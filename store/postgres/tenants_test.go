@@ -181,9 +181,6 @@ func TestTenantsHearEachOther(t *testing.T) {
 	longtest.Parallel(t, "tenants of two processes")
 	for name, options := range map[string]postgres.Options{"notified": {}, "polled": {NoNotify: true}} {
 		t.Run(name, func(t *testing.T) {
-			if name == "polled" {
-				longtest.Test(t, "tenants without notifications")
-			}
 			is := is.New(t)
 			url := listURL(t)
 			here, there := serviceTenants(t, url, options), serviceTenants(t, url, options)
