@@ -11,7 +11,6 @@ import (
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/batching"
-	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/internal/token"
@@ -258,6 +257,9 @@ func (s *Keys) issuedBefore(
 func (s *Keys) draw(
 	ctx context.Context, holder Identity, store func(*IssuedKey) error,
 ) (IssuedKey, error) {
+	if s.readOnly { // there may be no tags
+		return IssuedKey{}, errReadOnly
+	}
 	tags, err := s.tags(ctx)
 	if err != nil {
 		return IssuedKey{}, err
@@ -376,11 +378,8 @@ func (s *Keys) Import(
 		c.add("user_id", "must name a holder: keys cannot be imported for the caller")
 	}
 	in.NewAPIKey.check(&c, now)
-	if !s.keys.Imports(in.Prefix) {
-		c.add("prefix", "must be that of one of Config.Keys.Imports")
-	}
-	if n := len(in.Hash); n < keyring.MinDigest || n > keyring.MaxDigest {
-		c.add("hash", fmt.Sprintf("must be %d to %d bytes", keyring.MinDigest, keyring.MaxDigest))
+	if field, problem := s.keys.CheckImport(in.Prefix, in.Hash); problem != "" {
+		c.add(field, problem)
 	}
 	if in.IdempotencyKey != "" {
 		c.add(idempotencyHeader, "must be empty: a key cannot be imported twice")

@@ -113,6 +113,19 @@ func checkSource(ctx context.Context, db string) error {
 	if err := exists(db); err != nil {
 		return err
 	}
+	if err := checkTables(ctx, db); err != nil {
+		return err
+	}
+	shown, _ := withoutPassword(db)
+	tenants, err := readNumber(ctx, db, `SELECT COUNT(*) FROM svc_tenants`)
+	if err == nil && tenants > 0 { // else there is no such table
+		return fmt.Errorf("database %s lists tenants, whose rows are not in its tables:"+
+			" see docs/howto/move-tenant.md", shown)
+	}
+	return nil
+}
+
+func checkTables(ctx context.Context, db string) error {
 	shown, _ := withoutPassword(db)
 	switch lacks, all, err := lacking(ctx, db); {
 	case err != nil:
@@ -122,11 +135,6 @@ func checkSource(ctx context.Context, db string) error {
 	case lacks:
 		return fmt.Errorf("database %s has tables of an older version:"+
 			" start the server on it once, which upgrades them, or use the older program", shown)
-	}
-	tenants, err := readNumber(ctx, db, `SELECT COUNT(*) FROM svc_tenants`)
-	if err == nil && tenants > 0 { // else there is no such table
-		return fmt.Errorf("database %s lists tenants, whose rows are not in its tables:"+
-			" see docs/howto/move-tenant.md", shown)
 	}
 	return nil
 }

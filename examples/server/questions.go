@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -73,9 +74,17 @@ var whoCanCommand = subcommand{
 }
 
 func urlFlag(flags *flag.FlagSet) *string {
-	return flags.String("url", "", "ask the server at this `URL`, such as"+
-		" https://example.com/ext/svc or unix:PATH, and not the database. The variable SVC_KEY of"+
-		" the environment holds an API key")
+	address := new(string)
+	flags.Func("url", "ask the server at this `URL`, such as https://example.com/ext/svc or"+
+		" unix:PATH, and not the database. The variable SVC_KEY of the environment holds an API key",
+		func(text string) error {
+			if text == "" { // of an unset variable: the database here is not meant
+				return errors.New("must not be empty")
+			}
+			*address = text
+			return nil
+		})
+	return address
 }
 
 // remote returns a client for a server. On a socket, the interface has the prefix of c.

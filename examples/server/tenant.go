@@ -40,16 +40,21 @@ type tenantDatabase interface {
 }
 
 // openTenants opens the folder of SQLite files, or the PostgreSQL database, that -db names. Only a
-// new tenant makes a folder.
-func (c *call) openTenants(ctx context.Context, toCreate bool) (tenantDatabase, error) {
+// new tenant makes a folder or tables, and only it and migrate upgrade tables of PostgreSQL.
+func (c *call) openTenants(ctx context.Context, command string) (tenantDatabase, error) {
 	if isPostgres(c.DB) {
+		if command != "create" && command != "migrate" {
+			if err := checkTables(ctx, c.DB); err != nil {
+				return nil, err
+			}
+		}
 		return postgres.OpenTenants(ctx, c.DB, c.Postgres.options())
 	}
 	folder := c.DB
 	if folder == defaults().DB && !c.flagged["db"] {
 		folder = usualTenants
 	}
-	if _, err := os.Stat(filepath.Join(folder, "tenants.db")); err != nil && !toCreate {
+	if _, err := os.Stat(filepath.Join(folder, "tenants.db")); err != nil && command != "create" {
 		return nil, fmt.Errorf("tenants: %w", err)
 	}
 	return sqlite.OpenTenants(ctx, folder, sqlite.Options{Fast: c.SQLite.Fast})
@@ -66,7 +71,7 @@ func tenantCommand(
 		flags.BoolVar(&c.asJSON, "json", false, "print JSON")
 		run := do(flags, c)
 		return func(ctx context.Context) error {
-			return c.withTenants(ctx, name == "create", run)
+			return c.withTenants(ctx, name, run)
 		}
 	}
 	about += ". -db is a folder of SQLite files (without it, " + usualTenants +
@@ -74,8 +79,8 @@ func tenantCommand(
 	return subcommand{name: "tenant " + name, takes: takes, about: about, setup: setup}
 }
 
-func (c *call) withTenants(ctx context.Context, toCreate bool, run tenantsAction) (err error) {
-	store, err := c.openTenants(ctx, toCreate)
+func (c *call) withTenants(ctx context.Context, command string, run tenantsAction) (err error) {
+	store, err := c.openTenants(ctx, command)
 	if err != nil {
 		return err
 	}

@@ -59,6 +59,7 @@ type form struct {
 	prefix string
 	kind   string                  // of the holders; "": another system issued the keys
 	hash   func(key string) []byte // only for keys of another system
+	plain  bool                    // the hash is plainHash
 }
 
 var prefixes = regexp.MustCompile(`^[a-z0-9_]{0,15}_$`)
@@ -81,10 +82,11 @@ func New(config Config) (*Ring, error) {
 			return nil, fmt.Errorf("%s must be 1 to %d visible ASCII characters",
 				field, maxImportName)
 		}
-		if in.Hash == nil {
-			in.Hash = plainHash
+		f := form{prefix: in.Prefix, hash: in.Hash, plain: in.Hash == nil}
+		if f.plain {
+			f.hash = plainHash
 		}
-		if err := r.add(field, form{prefix: in.Prefix, hash: in.Hash}); err != nil {
+		if err := r.add(field, f); err != nil {
 			return nil, err
 		}
 	}
@@ -140,11 +142,18 @@ func (f *form) claim(bearer string) Claim {
 	return Claim{token.Imported(f.prefix, digest), "", true}
 }
 
-// Imports reports whether the ring has an [Import] with that prefix.
-func (r *Ring) Imports(prefix string) bool {
-	return slices.ContainsFunc(r.forms, func(f form) bool {
-		return f.hash != nil && f.prefix == prefix
-	})
+// CheckImport returns which field of a key to import is wrong, and why; two empty texts: none.
+func (r *Ring) CheckImport(prefix string, hash []byte) (field, problem string) {
+	i := slices.IndexFunc(r.forms, func(f form) bool { return f.hash != nil && f.prefix == prefix })
+	switch n := len(hash); {
+	case i < 0:
+		return "prefix", "must be that of one of Config.Keys.Imports"
+	case r.forms[i].plain && n != sha256.Size:
+		return "hash", "must be the 32 bytes of a SHA-256: decode hexadecimal digits or Base64 first"
+	case n < MinDigest || n > MaxDigest:
+		return "hash", fmt.Sprintf("must be %d to %d bytes", MinDigest, MaxDigest)
+	}
+	return "", ""
 }
 
 // Draw returns a new key for a holder of that kind.

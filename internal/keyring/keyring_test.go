@@ -89,7 +89,18 @@ func TestClaim(t *testing.T) {
 		_, ours := r.Claim(bearer)
 		is.True(!ours)
 	}
-	is.True(r.Imports("sk-") && r.Imports("old:") && !r.Imports("u_") && !r.Imports(""))
+	for _, c := range []struct {
+		prefix string
+		bytes  int
+		wrong  string
+	}{
+		{"sk-", 32, ""}, {"sk-", 64, "hash"}, {"sk-", 16, "hash"}, {"old:", 16, ""}, {"old:", 64, ""}, {"old:", 15, "hash"},
+		{"old:", 65, "hash"}, {"u_", 32, "prefix"}, {"", 32, "prefix"},
+	} {
+		wrong, problem := r.CheckImport(c.prefix, make([]byte, c.bytes))
+		is.Equal(wrong, c.wrong)
+		is.Equal(problem == "", wrong == "")
+	}
 }
 
 // A claim matches a row with its holder's kind, its hash and its pepper.
