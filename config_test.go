@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -252,9 +251,9 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 	} {
 		calls["host's "+name] = call
 	}
-	for _, peppers := range [][]svc.Pepper{nil, {{}}, {{Version: "1", Secret: make([]byte, 32)}, {Retired: true}}} {
+	for name, peppers := range map[string][]svc.Pepper{"no": nil, "the zero": {{}}, "a second": {{Version: "1", Secret: make([]byte, 32)}, {Retired: true}}} {
 		none := must(svc.New(svc.Config{Store: memstore.New(), ReadOnly: true, Keys: svc.KeyConfig{Peppers: peppers}}))
-		calls["issue under "+fmt.Sprint(peppers)] = func() error { return errorOf(none.Keys.Issue(t.Context(), svc.Host, ann, svc.NewAPIKey{})) }
+		calls["issue under "+name+" pepper"] = func() error { return errorOf(none.Keys.Issue(t.Context(), svc.Host, ann, svc.NewAPIKey{})) }
 	}
 	for name, call := range calls {
 		expect.Equal(t, name, svc.ErrorCode(call()), svc.CodeReadOnly)

@@ -76,6 +76,9 @@ func (v *visit) refuseKeys(err error, body keysView) error {
 	if svc.ErrorCode(err) == svc.CodeUnauthenticated {
 		return err
 	}
+	if svc.ErrorCode(err) == svc.CodeKeyReused {
+		body.Once = "" // the form gets another
+	}
 	page := view{Title: "Keys", Alerts: v.problems(err)}
 	return v.showKeys(httpapi.Status(err), page, body)
 }

@@ -64,8 +64,7 @@ func TestNewNamesTheField(t *testing.T) {
 }
 
 func TestClaim(t *testing.T) {
-	is := is.New(t)
-	r := imports(t)
+	is, r := is.New(t), imports(t)
 	tags, err := r.Tags(t.Context(), values{}, true)
 	is.NoErr(err)
 	for _, kind := range []string{"user", "account"} {
@@ -89,17 +88,11 @@ func TestClaim(t *testing.T) {
 		_, ours := r.Claim(bearer)
 		is.True(!ours)
 	}
-	for _, c := range []struct {
-		prefix string
-		bytes  int
-		wrong  string
-	}{
-		{"sk-", 32, ""}, {"sk-", 64, "hash"}, {"sk-", 16, "hash"}, {"old:", 16, ""}, {"old:", 64, ""}, {"old:", 15, "hash"},
-		{"old:", 65, "hash"}, {"u_", 32, "prefix"}, {"", 32, "prefix"},
-	} {
-		wrong, problem := r.CheckImport(c.prefix, make([]byte, c.bytes))
-		is.Equal(wrong, c.wrong)
-		is.Equal(problem == "", wrong == "")
+	for prefix, wrong := range map[string][4]string{"sk-": {"hash", "hash", "", "hash"}, "old:": {"hash", "", "", "hash"}, "u_": {"prefix", "prefix", "prefix", "prefix"}} {
+		for i, bytes := range []int{15, 64, 32, 65} {
+			field, _ := r.CheckImport(prefix, make([]byte, bytes))
+			is.Equal(field, wrong[i])
+		}
 	}
 }
 
