@@ -73,10 +73,10 @@ func (v *visit) findKey(text string) error {
 
 // refuseKeys shows the list with an error. An error of the caller's own key ends the session.
 func (v *visit) refuseKeys(err error, body keysView) error {
-	if svc.ErrorCode(err) == svc.CodeUnauthenticated {
+	switch svc.ErrorCode(err) {
+	case svc.CodeUnauthenticated:
 		return err
-	}
-	if svc.ErrorCode(err) == svc.CodeKeyReused {
+	case svc.CodeKeyReused:
 		body.Once = "" // the form gets another
 	}
 	page := view{Title: "Keys", Alerts: v.problems(err)}

@@ -38,7 +38,7 @@ func withProgress(
 // backup writes the database and the keys file into one file, which appears whole or not at all. An
 // earlier backup under that name stays until then.
 func backup(ctx context.Context, c *call, shown *progress) error {
-	if err := checkSource(ctx, c.DB); err != nil {
+	if err := c.checkSource(ctx); err != nil {
 		return err
 	}
 	keys, err := keysToKeep(c.Keys, c.log)

@@ -24,6 +24,9 @@ func TestCommands(t *testing.T) {
 			if strings.Contains(value, "$POSTGRES") {
 				p.Setenv("POSTGRES", pgtest.Database(t))
 			}
+			if strings.Contains(value, "$POOLED") {
+				p.Setenv("POOLED", pgtest.Pooled(t))
+			}
 			p.Setenv(name, value)
 		}
 		for _, line := range lines {

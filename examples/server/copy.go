@@ -54,7 +54,7 @@ func checkDB(flag, db string) error {
 // copyDatabase copies a database into another one. When it fails, the target is as before. A SQLite file
 // that does not exist appears whole, and never replaces one that another program has made in the meantime.
 func copyDatabase(ctx context.Context, from, to string, shown *progress) error {
-	if err := checkSource(ctx, from); err != nil {
+	if err := (&config{DB: from}).checkSource(ctx); err != nil {
 		return err
 	}
 	if err := checkTarget(ctx, from, to); err != nil {
@@ -109,25 +109,26 @@ func copyRows(ctx context.Context, from, to string, shown *progress) (err error)
 
 // checkSource refuses a database that does not exist, or whose tables are not those that this
 // program knows: opening it would create or upgrade them.
-func checkSource(ctx context.Context, db string) error {
-	if err := exists(db); err != nil {
+func (c *config) checkSource(ctx context.Context) error {
+	if err := exists(c.DB); err != nil {
 		return err
 	}
-	if err := checkTables(ctx, db); err != nil {
+	if err := c.checkTables(ctx); err != nil {
 		return err
 	}
-	shown, _ := withoutPassword(db)
-	tenants, err := readNumber(ctx, db, `SELECT COUNT(*) FROM svc_tenants`)
+	tenants, err := readNumber(ctx, c.DB, `SELECT COUNT(*) FROM svc_tenants`)
 	if err == nil && tenants > 0 { // else there is no such table
+		shown, _ := withoutPassword(c.DB)
 		return fmt.Errorf("database %s lists tenants, whose rows are not in its tables:"+
 			" see docs/howto/move-tenant.md", shown)
 	}
 	return nil
 }
 
-func checkTables(ctx context.Context, db string) error {
-	shown, _ := withoutPassword(db)
-	switch lacks, all, err := lacking(ctx, db); {
+// checkTables refuses a database whose tables are not those that this program knows.
+func (c *config) checkTables(ctx context.Context) error {
+	shown, _ := withoutPassword(c.DB)
+	switch lacks, all, err := c.lacking(ctx); {
 	case err != nil:
 		return err
 	case all:
@@ -145,7 +146,7 @@ func checkTarget(ctx context.Context, from, to string) error {
 	if sameFile(from, to) {
 		return errors.New("the source and the target are the same file: name another target")
 	}
-	lacks, all, err := lacking(ctx, to)
+	lacks, all, err := (&config{DB: to}).lacking(ctx)
 	if err != nil || !lacks || all {
 		return err
 	}
@@ -174,16 +175,15 @@ func readNumber(ctx context.Context, db, query string) (n int64, err error) {
 }
 
 // lacking reports whether a database lacks migrations, or all of them.
-func lacking(ctx context.Context, db string) (lacks, all bool, err error) {
-	if info, err := os.Stat(db); !isPostgres(db) && err == nil && !info.Mode().IsRegular() {
-		return false, false, fmt.Errorf("database %s is not a regular file: name another one", db)
+func (c *config) lacking(ctx context.Context) (lacks, all bool, err error) {
+	if info, err := os.Stat(c.DB); !isPostgres(c.DB) && err == nil && !info.Mode().IsRegular() {
+		return false, false, fmt.Errorf("database %s is not a regular file: name another one", c.DB)
 	}
-	of := config{DB: db}
-	script, err := of.migrations(ctx, false)
+	script, err := c.migrations(ctx, false)
 	if err != nil {
 		return false, false, err
 	}
-	whole, err := of.migrations(ctx, true)
+	whole, err := c.migrations(ctx, true)
 	return script != "", script == whole, err
 }
 

@@ -55,7 +55,7 @@ func (c *config) openDatabase(ctx context.Context) (database, error) {
 // readDatabase opens a database for a command that writes nothing, such as a copy that only the
 // owner may change. It refuses tables of another version.
 func (c *config) readDatabase(ctx context.Context) (database, error) {
-	if err := checkSource(ctx, c.DB); err != nil {
+	if err := c.checkSource(ctx); err != nil {
 		return nil, err
 	}
 	if isPostgres(c.DB) {

@@ -44,7 +44,7 @@ type tenantDatabase interface {
 func (c *call) openTenants(ctx context.Context, command string) (tenantDatabase, error) {
 	if isPostgres(c.DB) {
 		if command != "create" && command != "migrate" {
-			if err := checkTables(ctx, c.DB); err != nil {
+			if err := c.checkTables(ctx); err != nil {
 				return nil, err
 			}
 		}

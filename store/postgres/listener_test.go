@@ -47,14 +47,13 @@ func hears(t *testing.T, change func(*listener)) (ear, *sql.DB) {
 	t.Helper()
 	url := pgtest.With(t, pgtest.Schema(t), "application_name", t.Name())
 	config, err := parse(url)
-	is.New(t).NoErr(err)
+	is := is.New(t)
+	is.NoErr(err)
 	db := pgtest.Open(t, url)
-	if _, err := (Options{}).migrate(t.Context(), pgtest.Open(t, url)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := db.Exec(keepChannel, []byte("the same in all schemas")); err != nil {
-		t.Fatal(err)
-	}
+	_, err = (Options{}).migrate(t.Context(), pgtest.Open(t, url))
+	is.NoErr(err)
+	_, err = db.Exec(keepChannel, []byte("the same in all schemas"))
+	is.NoErr(err)
 	heard := make(ear, 1000)
 	l := newListener(connectTo(config), db, Dialect(), heard)
 	if change != nil {
@@ -73,9 +72,8 @@ func TestListenerHearsEachCommit(t *testing.T) {
 	_, other := hears(t, nil)
 	for range 3 {
 		for _, db := range []*sql.DB{other, db} {
-			if _, err := db.Exec(notify); err != nil {
-				t.Fatal(err)
-			}
+			_, err := db.Exec(notify)
+			is.New(t).NoErr(err)
 		}
 		heard.expect(t, "hear 0")
 	}
@@ -114,9 +112,8 @@ func TestListenerAsksWhetherTheServerIsThere(t *testing.T) {
 	longtest.Parallel(t, "the listener's question whether the server is there")
 	heard, db := hears(t, func(l *listener) { l.heartbeat = 10 * time.Millisecond })
 	time.Sleep(100 * time.Millisecond) // some heartbeats
-	if _, err := db.Exec(notify); err != nil {
-		t.Fatal(err)
-	}
+	_, err := db.Exec(notify)
+	is.New(t).NoErr(err)
 	heard.expect(t, "hear 0")
 }
 

@@ -60,6 +60,17 @@ func StartBouncer(t testing.TB, server string, settings ...string) *Bouncer {
 	return b
 }
 
+// Pooled is [Database] behind a PgBouncer of its own.
+func Pooled(t testing.TB) string {
+	t.Helper()
+	address := Database(t)
+	config, err := pgconn.ParseConfig(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return StartBouncer(t, address).URL(config.Database)
+}
+
 // bouncerProgram finds PgBouncer in PATH or where Debian installs it.
 func bouncerProgram(t testing.TB) string {
 	t.Helper()
