@@ -81,7 +81,10 @@ func (c *call) program(do *job) *cobra.Command {
 		}
 		parent.AddCommand(c.command(of, do))
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if words := cmd.Flags().Args(); len(words) > 0 && cmd.HasSubCommands() {
+			return unknown(cmd, words) // whose flag is not unknown
+		}
 		return usageError(err.Error())
 	})
 	root.CompletionOptions.HiddenDefaultCmd = true

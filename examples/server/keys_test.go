@@ -30,11 +30,11 @@ func versions(t *testing.T, path string) (all []string) {
 // while the secrets are rotated. It ends when its secrets are retired.
 func TestSignInsOutliveAServer(t *testing.T) {
 	is := parallel(t)
-	db := newDB(t)
-	server := startServer(t, "-db", db)
+	db, file := newDB(t), writeFile(t, "c.toml", "http.public_url = 'https://svc.example/ext/svc'")
+	server := startServer(t, "-db", db, "-config", file)
 	answer := must(client.PostForm(server.base+"/ext/svc-admin/sign-in", url.Values{"key": {server.key()}}))
 	answer.Body.Close()
-	is.Equal(len(answer.Cookies()), 1)
+	is.True(len(answer.Cookies()) == 1 && answer.Cookies()[0].Secure)
 	holds := func(s *running) int {
 		r := must(http.NewRequest("GET", s.base+"/ext/svc-admin/keys", nil))
 		r.AddCookie(answer.Cookies()[0])
@@ -43,13 +43,13 @@ func TestSignInsOutliveAServer(t *testing.T) {
 		return answer.StatusCode
 	}
 	is.Equal(holds(server), 200)
-	is.Equal(holds(startServer(t, "-db", db)), 200)
+	is.Equal(holds(startServer(t, "-db", db, "-config", file)), 200)
 	is.NoErr(server.stop(t))
 	old := versions(t, db+".keys")[0]
 	does(t, "keys", "rotate", "-db", db)
-	is.Equal(holds(startServer(t, "-db", db)), 200)
+	is.Equal(holds(startServer(t, "-db", db, "-config", file)), 200)
 	does(t, "keys", "retire", "-force", "-db", db, old)
-	is.Equal(holds(startServer(t, "-db", db)), 401)
+	is.Equal(holds(startServer(t, "-db", db, "-config", file)), 401)
 }
 
 // Several servers know new secrets before one of them uses them: nobody is refused in between.

@@ -24,12 +24,10 @@ type progress struct {
 
 func newProgress(out io.Writer, command string) *progress {
 	file, is := out.(*os.File)
-	p := &progress{out: out, command: command, unit: "rows", now: time.Now, begun: time.Now()}
-	if is {
-		info, err := file.Stat()
-		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
+	return &progress{
+		out: out, command: command, unit: "rows", terminal: is && isTerminal(file),
+		now: time.Now, begun: time.Now(),
 	}
-	return p
 }
 
 // pause returns the time between two reports.

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -118,7 +119,8 @@ func (c *call) handler(h *host) http.Handler {
 		return api
 	}
 	page := adminpage.New(service, adminpage.Options{
-		Prefix: c.adminPrefix(), Logger: c.log, Secure: c.TLS.on(), ReadOnly: c.ReadOnly,
+		Prefix: c.adminPrefix(), Logger: c.log, ReadOnly: c.ReadOnly,
+		Secure:     c.TLS.on() || strings.HasPrefix(c.HTTP.PublicURL, "https:"),
 		SessionKey: h.sessionKeys[0], OldSessionKeys: h.sessionKeys[1:],
 	})
 	return page.Mount(api)

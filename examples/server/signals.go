@@ -8,6 +8,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/mattn/go-isatty"
 )
 
 // endsProgram returns the signals that end the program in order. SIGHUP is one of them in a
@@ -40,14 +42,7 @@ func hangUps() (received chan os.Signal, stop func()) {
 	return received, func() { signal.Stop(received) }
 }
 
-func isTerminal(file *os.File) bool {
-	info, err := file.Stat()
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return false
-	}
-	null, err := os.Stat(os.DevNull) // a character device as well
-	return err != nil || !os.SameFile(info, null)
-}
+func isTerminal(file *os.File) bool { return isatty.IsTerminal(file.Fd()) }
 
 // brokenPipe is what a shell shows of a program that SIGPIPE has ended.
 const brokenPipe = 128 + int(syscall.SIGPIPE)
