@@ -302,14 +302,17 @@ func (panics) Handle(context.Context, slog.Record) error { panic("in the Logger"
 
 func (panics) Observe(context.Context, httpapi.Observation) { panic("in the Observer") }
 
-// Protect leaves a record of whom it does not let through; the rest is the host's own to log.
+// Protect leaves a record of whom it does not let through, and of faults that WriteError answers; the rest is the host's own to log.
 func TestRecordsOfProtect(t *testing.T) {
-	is := is.New(t)
-	s := newSite(t)
-	log := &record{}
-	protected := httpapi.New(s.service, httpapi.Options{Logger: slog.New(slog.NewJSONHandler(log, nil))}).Protect(http.NotFoundHandler())
+	is, s, log, seen := is.New(t), newSite(t), &record{}, &watcher{}
 	key := s.key("alice")
-	for _, bearer := range []string{key, "", "wrong"} {
+	causes := []error{&svc.Error{Code: svc.CodeNotFound}, errors.New("no disk for " + key)}
+	api := httpapi.New(s.service, httpapi.Options{Logger: slog.New(slog.NewJSONHandler(log, nil)), Observer: seen})
+	protected := api.Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		httpapi.WriteError(w, r, causes[0])
+		causes = causes[1:]
+	}))
+	for _, bearer := range []string{"", "wrong", key, key} {
 		r := httptest.NewRequest("GET", "/of/the/host", nil)
 		r.Header.Set("Authorization", "Bearer "+bearer)
 		w := httptest.NewRecorder()
@@ -319,10 +322,11 @@ func TestRecordsOfProtect(t *testing.T) {
 	}
 	is.True(!strings.Contains(log.String(), key))
 	all := records(t, log.String())
-	is.Equal(len(all), 2)
+	is.Equal(len(all), 3)
 	is.Equal(all[0].Status, 401)
 	is.Equal(all[1].Code, "unauthenticated")
-	is.Equal(all[1].Route, "GET /of/the/{x}")
+	is.Equal(all[1].Route+all[2].Route, "GET /of/the/{x}GET /of/the/{x}")
+	is.True(all[2].Status == 500 && strings.Contains(all[2].Error, "no disk for svc") && strings.Contains(seen.newest().Err.Error(), "no disk"))
 }
 
 // Without a logger there are errors in the default one, and nothing else; it costs nothing.

@@ -88,14 +88,15 @@ func (h *Handler) fail(a *answer, r *http.Request, err error) {
 
 // WriteError answers a request of the host with an error, as the interface answers with its own: a
 // problem (RFC 9457) with the status of [Status], the code, and no text that is for the log only.
-// Text that looks like an API key is masked. Call it before anything of the answer is written. It
-// logs nothing.
+// Text that looks like an API key is masked. Call it before anything of the answer is written.
+// Behind [Handler.Protect] and [Handler.Require], the Logger gets the cause of a status of 500 or
+// above; elsewhere nothing is logged.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	err = challenged(err, func() bool { return hasAuthorization(r) })
 	var h Handler // it masks what looks like a key of any service
 	problem := h.problemOf(err)
 	if passed, ok := r.Context().Value(letKey{}).(let); ok && passed.answer != nil {
-		passed.answer.code = svc.Code(problem.Code) // for the Observer
+		passed.handler.answered(passed.answer, r, problem, err)
 	}
 	writeProblem(w, problem, err)
 }

@@ -12,13 +12,15 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/inbound"
+	"github.com/extsvc/svc/internal/wire"
 )
 
 // let is what a request was let through with.
 type let struct {
 	by       svc.Principal
 	decision *svc.Decision // nil: nothing was decided
-	answer   *answer       // to the request; nil: there is none
+	answer   *answer       // to the request; nil: there is none, and no handler
+	handler  *Handler      // the one that let it through
 }
 
 type letKey struct{}
@@ -74,7 +76,7 @@ func (h *Handler) guard(next http.Handler, decide decide) http.Handler {
 		if !ok {
 			return
 		}
-		passed.answer = a
+		passed.answer, passed.handler = a, h
 		r = r.WithContext(context.WithValue(r.Context(), letKey{}, passed))
 		if h.options.Observer == nil {
 			next.ServeHTTP(w, r)
@@ -86,13 +88,29 @@ func (h *Handler) guard(next http.Handler, decide decide) http.Handler {
 			h.options.Observer.Observe(r.Context(), h.observed(a))
 		}()
 		next.ServeHTTP(a.toHost(), r)
-		if a.err = nil; !a.begun {
+		if !a.begun {
 			a.status = http.StatusOK // net/http sends it for a handler that wrote nothing
 		}
-		if a.status >= http.StatusInternalServerError {
+		switch {
+		case a.status < http.StatusInternalServerError:
+			a.err = nil
+		case a.err == errHandlerPanicked:
 			a.err = fmt.Errorf("the host's handler answered %d", a.status)
 		}
 	})
+}
+
+// answered notes what a handler of the host answers by WriteError, and logs the cause of a fault.
+func (h *Handler) answered(a *answer, r *http.Request, problem wire.Problem, err error) {
+	a.code = svc.Code(problem.Code)
+	if problem.Status < http.StatusInternalServerError {
+		return
+	}
+	a.err = err
+	o := h.observed(a)
+	o.Route, o.Status = r.Pattern, problem.Status
+	o.RequestID = h.mask(a.Header().Get(inbound.RequestIDHeader))
+	h.log(r, o)
 }
 
 var errHandlerPanicked = errors.New("the host's handler panicked")

@@ -30,9 +30,7 @@ func TestRelease(t *testing.T) {
 	does(t, clone, "git", "config", "user.name", "release")
 	released := func(version, out string) error { return run(t.Context(), clone, version, out, false) }
 
-	if err := released("v0.1.0", out); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, released("v0.1.0", out))
 	again, scratch := t.TempDir(), t.TempDir()
 	t.Setenv("TMPDIR", scratch)
 	ending, end := context.WithTimeout(t.Context(), 3*time.Second)
@@ -41,9 +39,7 @@ func TestRelease(t *testing.T) {
 	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
 		t.Errorf("%v, a release that was ended has left %v", err, left)
 	}
-	if err := released("v0.1.0", again); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, released("v0.1.0", again))
 	does(t, out, "diff", "-r", out, again)
 	if got := does(t, out, "bin/server-linux-amd64", "version"); got != "v0.1.0\n" {
 		t.Errorf("the program says %q", got)
@@ -64,9 +60,7 @@ func TestRelease(t *testing.T) {
 	refused(t, released("v0.1.1", out), "(*Clock).Advance: removed")
 	edits(t, changelog, "- Clocks go", "- Breaking: clocks go")
 	does(t, clone, "git", "commit", "-qam", "It breaks hosts")
-	if err := released("v0.1.1", out); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, released("v0.1.1", out))
 	list, err := os.ReadFile(filepath.Join(out, "proxy", rootModule, "@v", "list"))
 	if err != nil || string(list) != "v0.1.0\nv0.1.1\n" {
 		t.Errorf("%v, the proxy lists %q", err, list)
@@ -77,9 +71,7 @@ func TestRelease(t *testing.T) {
 func hostGets(t *testing.T, clone, out string) {
 	r := release{root: clone, out: out, scratch: t.TempDir(), version: "v0.1.0"}
 	env, err := r.hostEnv(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	env = append(env, "ADMIN_TOKEN=correct-horse")
 	for _, m := range []string{"/store/sqlite", "/store/postgres", "/examples"} {
 		if _, err := os.Stat(filepath.Join(out, "proxy", rootModule, m, "@v", "v0.1.0.zip")); err != nil {
@@ -87,9 +79,7 @@ func hostGets(t *testing.T, clone, out string) {
 		}
 	}
 	readme, err := os.ReadFile(filepath.Join(clone, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	block := func(language string) string {
 		found := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(string(readme))
 		if found == nil {
@@ -98,15 +88,11 @@ func hostGets(t *testing.T, clone, out string) {
 		return found[1]
 	}
 	host := t.TempDir()
-	if err := os.WriteFile(filepath.Join(host, "main.go"), []byte(block("go")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, os.WriteFile(filepath.Join(host, "main.go"), []byte(block("go")), 0o600))
 	in := func(args ...string) string {
 		t.Helper()
 		said, err := command(host, env, args...).output(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		return string(said)
 	}
 	in("go", "mod", "init", "example.com/host")
@@ -126,9 +112,7 @@ func hostGets(t *testing.T, clone, out string) {
 	ctx, stop := context.WithCancel(t.Context())
 	served := exec.CommandContext(ctx, filepath.Join(host, "host"))
 	served.Dir, served.Env = host, append(os.Environ(), "ADMIN_TOKEN=correct-horse", "ADDR="+address)
-	if err := served.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, served.Start())
 	defer func() { stop(); _ = served.Wait() }()
 	if got := asks(t, "http://"+address+"/ext/svc/admin/templates"); got != `{"templates":[]}`+"\n" {
 		t.Errorf("the host answers %q", got)
@@ -143,9 +127,7 @@ func hostGets(t *testing.T, clone, out string) {
 func asks(t *testing.T, url string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	request.Header.Set("Authorization", "Bearer correct-horse")
 	for range 6000 {
 		if answer, err := http.DefaultClient.Do(request); err == nil {
@@ -162,9 +144,7 @@ func asks(t *testing.T, url string) string {
 func does(t *testing.T, folder string, args ...string) string {
 	t.Helper()
 	said, err := command(folder, nil, args...).output(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return string(said)
 }
 
@@ -174,7 +154,12 @@ func edits(t *testing.T, file, old, with string) {
 	if err != nil || !strings.Contains(string(text), old) {
 		t.Fatalf("%v, or %s has no %q", err, file, old)
 	}
-	if err := os.WriteFile(file, []byte(strings.Replace(string(text), old, with, 1)), 0o600); err != nil {
+	noErr(t, os.WriteFile(file, []byte(strings.Replace(string(text), old, with, 1)), 0o600))
+}
+
+func noErr(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatal(err)
 	}
 }
