@@ -37,7 +37,7 @@ var subcommands = slices.Concat([]subcommand{
 	migrateCommand,
 	copyCommand, backupCommand, restoreCommand,
 	keysStatusCommand, keysRotateCommand, keysPrepareCommand, keysResealCommand, keysRetireCommand,
-	lintCommand, testCommand, whoCanCommand, verifyCommand,
+	lintCommand, testCommand, whoCanCommand, verifyCommand, forgetCommand,
 	healthCommand, diagnoseCommand, versionCommand,
 }, tenantCommands, commandsOf(
 	[]rows{whyCommand, whatCanCommand, auditCommand}, userCommands, groupCommands, policyCommands,

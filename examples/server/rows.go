@@ -65,6 +65,7 @@ var rowFlags = map[string]string{
 	"/email":             "-email",
 	"/expires_at":        "-expires-in",
 	"/owner_user_id":     "-owner",
+	"pseudonym":          "-as",
 	"/scoping_policy_id": "-scoping-policy",
 	"/source_name":       "-source",
 }
