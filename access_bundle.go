@@ -83,7 +83,7 @@ func (b *BankPolicy) normalize(c *checker, at string) {
 func (c *checker) namedID(at, id string, name *string, absent absence) {
 	c.id(at+"/id", id)
 	if *name != "" {
-		c.text(at+"/display_name", *name, limits.NameLength)
+		c.optionalText(at+"/display_name", name, limits.NameLength)
 	} else if !absent.has(noName) {
 		*name = id
 	}

@@ -1,6 +1,7 @@
 package svc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -321,6 +322,9 @@ func (s *Keys) RevokeAll(ctx context.Context, by Principal, holder Identity) (in
 func (s *Keys) revokeAll(
 	ctx context.Context, by Principal, allowed basis,
 ) (revoked int, err error) {
+	if s.readOnly {
+		return 0, errReadOnly
+	}
 	// Do not lock a holder without keys: the lock may leave its id in the store. The id may be a
 	// key that the caller pasted into the wrong place.
 	first := APIKeyPage{Holder: allowed.holder, KeyQuery: KeyQuery{Limit: 1}}
@@ -386,8 +390,8 @@ func (s *Keys) Sweep(
 		return 0, c.err()
 	}
 	expiredBefore = roundUp(expiredBefore)
-	if err := s.authorizeAll(ctx, by, true); err != nil {
-		return 0, err
+	if err := s.authorizeAll(ctx, by, true); err != nil || s.readOnly {
+		return 0, cmp.Or(err, errReadOnly)
 	}
 	page := APIKeyPage{KeyQuery: KeyQuery{
 		ExpireBefore: expiredBefore, Limit: revokeChunk, Bare: true,

@@ -129,7 +129,8 @@ func forgetUser(ctx context.Context, audit AuditStore, user string, events []Eve
 // change, and of a user those of its service accounts. The chain stays good, because it covers
 // digests. Only [Host] may call it. With a pseudonym, an id, it replaces the id of who as well, as
 // actor, target, owner and holder, and erases all other rows that have the id, such as lists of
-// members. "": ids stay.
+// members. "": ids stay. A who of the kind of [Host] is a name of [Principal.As]: it is replaced
+// only as actor.
 //
 // It returns how many texts it has erased. It reads all records, 1,000 in a transaction each: when
 // it fails, call it again. Call it when the person has left ([Service.ForgetUser]); records of
@@ -138,8 +139,14 @@ func (s *Audit) Forget(
 	ctx context.Context, by Principal, who Identity, pseudonym string,
 ) (erased int64, err error) {
 	var c checker
-	if who.Kind != KindUser && who.Kind != KindServiceAccount {
-		c.add("kind", "must be that of a user or of a service account")
+	switch who.Kind {
+	case KindUser, KindServiceAccount:
+	case KindHost: // its names are only those of actors
+		if pseudonym == "" {
+			c.add("pseudonym", "is required for a name of the host")
+		}
+	default:
+		c.add("kind", "must be that of a user, of a service account or of the host")
 	}
 	c.lookup("id", who.ID)
 	if pseudonym != "" {
@@ -216,7 +223,7 @@ func (r *AuditRecord) forget(who Identity, pseudonym string) (erased int) {
 	for i, row := range rows {
 		owned := who.Kind == KindUser && t.Kind == event.TargetServiceAccount &&
 			bytes.Contains(*row, []byte(`"owner_user_id":`+of))
-		if own || owned || pseudonym != "" && names(*row, of) {
+		if own || owned || pseudonym != "" && who.Kind != KindHost && names(*row, of) {
 			if texts[4+i].erase() {
 				*row, erased = json.RawMessage(erasedRow), erased+1
 			}
@@ -256,8 +263,9 @@ func (t auditText) erase() bool {
 // names reports whether a row in RFC 8785 form has a text among its values.
 func names(row []byte, text string) bool {
 	for {
-		_, rest, found := bytes.Cut(row, []byte(text))
-		if !found || len(rest) > 0 && rest[0] != ':' {
+		before, rest, found := bytes.Cut(row, []byte(text))
+		within := bytes.HasSuffix(before, []byte(`\`)) // of another text, whose quote is escaped
+		if !found || !within && len(rest) > 0 && rest[0] != ':' {
 			return found
 		}
 		row = rest

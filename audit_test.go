@@ -154,6 +154,15 @@ func tampered(records []svc.AuditRecord) svc.Store {
 	})
 }
 
+// A name within another text names nobody, and a name of the host is replaced as actor alone.
+func TestForgetTakesNoOther(t *testing.T) {
+	h := newHost(t, keeping)
+	must(h.Users.Create(t.Context(), svc.Host.As("ops"), svc.User{ID: "carol", DisplayName: `x "ops`}))
+	for who, texts := range map[svc.Kind]int64{svc.KindUser: 0, svc.KindHost: 1} {
+		is.New(t).Equal(must(h.Audit.Forget(t.Context(), svc.Host, svc.Identity{Kind: who, ID: "ops"}, "p")), texts)
+	}
+}
+
 func TestVerifyFindsTampering(t *testing.T) {
 	const n = 300 // more than two chunks
 	h := newHost(t, keeping)

@@ -248,6 +248,7 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 			return s.Access.RemoveTest(t.Context(), svc.Host, must(s.Access.Tests(t.Context(), svc.Host))[0].ID)
 		},
 		"reseal": func() error { return errorOf(s.Sources.Reseal(t.Context(), svc.Host)) },
+		"sweep":  func() error { return errorOf(s.Keys.Sweep(t.Context(), svc.Host, time.Time{})) },
 	} {
 		calls["host's "+name] = call
 	}

@@ -414,8 +414,11 @@ func (c *checker) text(field, s string, limit int) {
 	}
 }
 
+// optionalText is text for what is written: as id, it refuses an API key in the wrong place.
 func (c *checker) optionalText(field string, s *string, limit int) {
-	if s != nil {
+	if s != nil && token.Whole(*s) {
+		c.add(field, "must not be an API key")
+	} else if s != nil {
 		c.text(field, *s, limit)
 	}
 }

@@ -21,9 +21,7 @@ import (
 
 // TestRequire: who may passes with the decision, and every other request gets the problem of the interface.
 func TestRequire(t *testing.T) {
-	is := is.New(t)
-	seen := &watcher{}
-	s := newSite(t)
+	is, seen, s := is.New(t), &watcher{}, newSite(t)
 	s.apply(`{"users": [{"id": "ann"}], "policies": [{"id": "reads", "document": {"version": "2026-03-24", "statements": [
 	  {"effect": "allow", "actions": ["bank:recall"], "banks": ["diary"], "recall_max_tokens": 7}]}}],
 	  "attachments": [{"policy_id": "reads", "principal_type": "user", "principal_id": "ann"}]}`)

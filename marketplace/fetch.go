@@ -16,6 +16,7 @@ import (
 type webFile struct {
 	url     *url.URL
 	token   svc.Secret // goes to homes only; "": none
+	secret  bool       // a home got the token, so that any later hop may have it
 	homes   []origin
 	limit   int        // in bytes, decoded
 	trusted bool       // AllowOrigins and AllowCIDRs hold
@@ -33,6 +34,7 @@ type answer struct {
 
 // get reads a file and follows redirects. Errors are faults, or ctx's when the caller cancelled it.
 func (c *Client) get(ctx context.Context, file webFile) (answer, error) {
+	file.secret = file.token != ""
 	for hops := 0; ; hops++ {
 		to, problem := c.webOrigin(file.url, file.trusted)
 		if problem != "" {
@@ -91,8 +93,9 @@ func (c *Client) ask(ctx context.Context, transport *http.Transport, file webFil
 	if err != nil {
 		return answer{}, newFault("has a malformed address", err)
 	}
-	// net/http logs data that arrives on an idle connection, and a source can put the token there.
-	request.Close = file.token != ""
+	// net/http logs data that arrives on an idle connection, and a source can put the token there,
+	// or into the address of a redirect.
+	request.Close = file.secret
 	conditional := c.setHeaders(request.Header, file)
 	timer := time.AfterFunc(c.limits.HeaderTimeout, func() { cancel(errSlowHeaders) })
 	response, err := transport.RoundTrip(request)

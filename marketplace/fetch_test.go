@@ -122,6 +122,12 @@ func TestTokenIsNotLoggedByHTTP(t *testing.T) {
 	from.Token = "the-token-canary"
 	must(client.Template(t.Context(), from, "a"))
 	is.New(t).Equal(closes, map[string]bool{"": false, "Bearer the-token-canary": true})
+	further := func(w http.ResponseWriter, r *http.Request) { closes["further"] = r.Close }
+	client, _ = newWeb(t, hosts{"one.example/templates.json": redirectTo("https://two.example/?t=the-token-canary", 302), "two.example/": further})
+	from = upstream("https://one.example")
+	from.Token = "the-token-canary"
+	_, _ = client.Template(t.Context(), from, "a")
+	is.New(t).True(closes["further"])
 }
 
 func captureLog(t *testing.T) *syncBuffer {
