@@ -46,7 +46,7 @@ type ledger struct {
 	writer *os.File // the workers' end of the pipe, kept open
 	reader *os.File
 
-	mayFail bool     // operations may fail as unavailable
+	mayFail bool     // operations may fail as unavailable, not only those that waited for another's change of access
 	ignored []string // kinds of problems to ignore
 
 	mu       sync.Mutex
@@ -229,7 +229,7 @@ func (l *ledger) fail(number, code, text string) {
 	}
 	a.entry.attempt = nil
 	l.fails[code]++
-	if code != "unavailable" || !l.mayFail {
+	if waited := strings.Contains(text, "is changing access: try again"); code != "unavailable" || !l.mayFail && !waited {
 		l.problemLocked("refused: %s of %s: %s %s", a.action, a.entry.name, code, text)
 	}
 }
