@@ -42,10 +42,7 @@ func setBank(ctx context.Context, c *call, t target) error {
 	} else {
 		_, err = t.far.Banks.SetPolicy(ctx, policy)
 	}
-	if err != nil {
-		return c.inDocument(err)
-	}
-	return c.done("changed the policy of bank %s", c.operand)
+	return c.done(c.inDocument(err), "changed the policy of bank %s", c.operand)
 }
 
 func (t target) banks(ctx context.Context) iter.Seq2[svc.BankPolicy, error] {

@@ -206,21 +206,19 @@ func (c *call) succeed(
 	} else if err == nil || !key.ExpiresAt.IsZero() && !key.ExpiresAt.After(time.Now()) {
 		return err
 	}
-	if left := t.setExpiry(context.WithoutCancel(ctx), key); left != nil {
+	if _, left := t.setExpiry(context.WithoutCancel(ctx), key); left != nil {
 		return fmt.Errorf("%w; give the old key %s its expiry again: %w", err, key.Prefix, left)
 	}
 	return fmt.Errorf("%w; the old key %s stays valid", err, key.Prefix)
 }
 
 // setExpiry sets the expiry of a key, also to none.
-func (t target) setExpiry(ctx context.Context, key svc.APIKey) (err error) {
+func (t target) setExpiry(ctx context.Context, key svc.APIKey) (svc.APIKey, error) {
 	patch := svc.APIKeyPatch{ExpiresAt: &key.ExpiresAt}
 	if t.local != nil {
-		_, err = t.local.Keys.Patch(ctx, t.by, key.Holder, key.ID, patch)
-	} else {
-		_, err = t.far.Keys.Patch(ctx, key.Holder, key.ID, patch)
+		return t.local.Keys.Patch(ctx, t.by, key.Holder, key.ID, patch)
 	}
-	return err
+	return t.far.Keys.Patch(ctx, key.Holder, key.ID, patch)
 }
 
 func revokeKey(ctx context.Context, c *call, t target) error {
@@ -228,10 +226,7 @@ func revokeKey(ctx context.Context, c *call, t target) error {
 	if err != nil {
 		return err
 	}
-	if err := t.revoke(ctx, key); err != nil {
-		return err
-	}
-	return c.done("revoked key %s of %s", key.Prefix, key.Holder.ID)
+	return c.done(t.revoke(ctx, key), "revoked key %s of %s", key.Prefix, key.Holder.ID)
 }
 
 func (t target) revoke(ctx context.Context, key svc.APIKey) error {

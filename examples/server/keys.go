@@ -25,7 +25,7 @@ var keysRotateCommand = subcommand{
 				s.Pairs = slices.Insert(s.Pairs, 0, next)
 				return nil
 			})
-			return c.say(err, "A running server takes the new secrets within two seconds. Then run"+
+			return c.done(err, "A running server takes the new secrets within two seconds. Then run"+
 				" server keys reseal, and see server keys status for the old secrets.")
 		}
 	},
@@ -46,7 +46,7 @@ var keysPrepareCommand = subcommand{
 				s.Next = &next
 				return nil
 			})
-			return c.say(err, "Give the keys file to all servers, which take it within two"+
+			return c.done(err, "Give the keys file to all servers, which take it within two"+
 				" seconds. Then run server keys rotate, and give them the file again.")
 		}
 	},
@@ -61,7 +61,7 @@ var keysResealCommand = subcommand{
 		return func(ctx context.Context) error {
 			return c.withKeys(ctx, c.openDatabase, func(_ secrets, service *svc.Service) error {
 				n, err := service.Sources.Reseal(ctx, svc.Host)
-				return errors.Join(c.say(nil, fmt.Sprintf("Resealed %d tokens.", n)), err)
+				return errors.Join(c.done(nil, "Resealed %d tokens.", n), err)
 			})
 		}
 	},
@@ -109,7 +109,7 @@ func (c *call) retire(ctx context.Context, force bool) error {
 			s.Retired = append(s.Retired, c.operand)
 			return nil
 		})
-		return c.say(err, "Give the keys file to all servers, which take it within two seconds."+
+		return c.done(err, "Give the keys file to all servers, which take it within two seconds."+
 			" Keep the old one with the backups from before.")
 	})
 }
@@ -117,14 +117,6 @@ func (c *call) retire(ctx context.Context, force bool) error {
 // changeKeys changes the keys file.
 func (c *call) changeKeys(change func(s *secrets) error) error {
 	return changeSecrets(c.Keys, c.log, change)
-}
-
-// say prints a sentence unless err is set, which it returns.
-func (c *call) say(err error, sentence string) error {
-	if err == nil {
-		_, err = fmt.Fprintln(c.stdout, sentence)
-	}
-	return err
 }
 
 // withKeys calls do with a Service on the database that has the secrets of the keys file. It

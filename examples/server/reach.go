@@ -26,10 +26,10 @@ func operator() svc.Principal {
 	return svc.Host.As("server")
 }
 
-// done says what was done.
-func (c *call) done(format string, args ...any) error {
-	if c.asJSON {
-		return nil
+// done says what was done, unless err is set, which it returns.
+func (c *call) done(err error, format string, args ...any) error {
+	if err != nil || c.asJSON {
+		return err
 	}
 	return printLine(c.stdout, format, args...)
 }

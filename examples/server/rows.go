@@ -122,10 +122,7 @@ func removal(
 	name, takes, about, done string, remove func(target, context.Context, string) error,
 ) rows {
 	do := func(ctx context.Context, c *call, t target) error {
-		if err := remove(t, ctx, c.operand); err != nil {
-			return err
-		}
-		return c.done(done, c.operand)
+		return c.done(remove(t, ctx, c.operand), done, c.operand)
 	}
 	return rows{name: name, takes: takes, about: about, setup: flagless(do)}
 }

@@ -99,10 +99,8 @@ func changeTenant(
 ) func(*flag.FlagSet, *call) tenantsAction {
 	return func(_ *flag.FlagSet, c *call) tenantsAction {
 		return func(ctx context.Context, tenants *svc.Tenants) error {
-			if err := change(tenants, ctx, c.operand); err != nil {
-				return err
-			}
-			return c.done("%s tenant %s", done, c.operand)
+			err := change(tenants, ctx, c.operand)
+			return c.done(err, "%s tenant %s", done, c.operand)
 		}
 	}
 }
@@ -135,7 +133,7 @@ func createTenant(_ *flag.FlagSet, c *call) tenantsAction {
 		if c.asJSON {
 			return showOne(c, ofTenant(made))
 		}
-		return c.done("created tenant %s, number %d", made.Name, made.Number)
+		return c.done(nil, "created tenant %s, number %d", made.Name, made.Number)
 	}
 }
 
@@ -192,5 +190,5 @@ func (c *call) migrateTenants(ctx context.Context, tenants *svc.Tenants) error {
 		counts := map[string]int{"tenants": last.Done, "failed": last.Failed}
 		return errors.Join(err, showOne(c, counts))
 	}
-	return errors.Join(err, c.done("%d tenants, %d failed", last.Done, last.Failed))
+	return errors.Join(err, c.done(nil, "%d tenants, %d failed", last.Done, last.Failed))
 }

@@ -96,7 +96,7 @@ func (c *call) judge(ctx context.Context, t target, tests []svc.AccessTest) erro
 	if turned > 0 {
 		return fmt.Errorf("%d of %d answers differ", turned, len(tests))
 	}
-	return c.done("%d answers are as expected", len(tests))
+	return c.done(nil, "%d answers are as expected", len(tests))
 }
 
 // said says a test as a bundle has it.

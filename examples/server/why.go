@@ -116,7 +116,7 @@ var whatCanCommand = rows{
 			}
 			all, err := t.whatCan(ctx, holder)
 			if err == nil && len(all) == 0 && !c.asJSON {
-				return c.done("nothing: no policy allows anything, check the id")
+				return c.done(nil, "nothing: no policy allows anything, check the id")
 			}
 			return show(c, sequence(all, err), "ACTION\tBANK\tALLOWED", ofCapability)
 		}
