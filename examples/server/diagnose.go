@@ -193,7 +193,7 @@ func (c *call) hider() func(text string) string {
 		password, _ := address.User.Password()
 		hide(password)
 		for name, values := range address.Query() {
-			if strings.Contains(name, "password") && name != "passfile" {
+			if strings.Contains(name, "password") {
 				hide(strings.Join(values, ""))
 			}
 		}

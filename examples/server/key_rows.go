@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"os"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -76,26 +77,15 @@ func holderFlags(flags *flag.FlagSet) func() (svc.Identity, error) {
 	}
 }
 
-// withSecrets calls do with a host whose Service makes and checks keys.
-func (c *call) withSecrets(ctx context.Context, do func(*host) error) (err error) {
+// withSecrets is withKeys for a command that needs a server to have made the keys file.
+func (c *call) withSecrets(ctx context.Context, do func(*host) error) error {
 	if err := exists(c.DB); err != nil {
 		return err
 	}
-	keys, err := readSecrets(c.Keys, c.log)
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(c.Keys); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("keys file %s does not exist: start the server, which creates it", c.Keys)
-	} else if err != nil {
-		return err
 	}
-	h, err := openStore(ctx, c.openDatabase)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, h.close()) }()
-	if err := h.build(c.config, keys, nil, c.log); err != nil {
-		return err
-	}
-	return do(h)
+	return c.withKeys(ctx, c.openDatabase, do)
 }
 
 // namedKey finds a key by its prefix or id.
@@ -103,12 +93,12 @@ func namedKey(ctx context.Context, t target, name string) (svc.APIKey, error) {
 	if t.local != nil {
 		return t.local.Keys.Find(ctx, t.by, name)
 	}
-	isNamed := func(k svc.APIKey) bool { return k.ID == name || k.Prefix == name }
-	key, found, err := first(t.keys(ctx, svc.AllHolders), isNamed)
-	if err == nil && !found {
-		err = fmt.Errorf("there is no such key")
+	for key, err := range t.keys(ctx, svc.AllHolders) {
+		if err != nil || key.ID == name || key.Prefix == name {
+			return key, err
+		}
 	}
-	return key, err
+	return svc.APIKey{}, errors.New("there is no such key")
 }
 
 var keyCommands = []rows{

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"iter"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -167,26 +166,13 @@ func showOne(c *call, row any) error {
 func joined(cells []any) string {
 	words := make([]string, len(cells))
 	for i, cell := range cells {
-		switch cell := cell.(type) {
-		case *string:
-			if words[i] = "-"; cell != nil {
-				words[i] = plain(*cell)
-			}
-		default:
+		if text, is := cell.(*string); !is {
 			words[i] = plain(fmt.Sprint(cell))
+		} else if words[i] = "-"; text != nil {
+			words[i] = plain(*text)
 		}
 	}
 	return strings.Join(words, "\t")
-}
-
-// first returns the first row for which is holds.
-func first[R any](all iter.Seq2[R, error], is func(R) bool) (row R, found bool, err error) {
-	for row, err := range all {
-		if err != nil || is(row) {
-			return row, err == nil, err
-		}
-	}
-	return row, false, nil
 }
 
 // sequence yields the values of a slice.
@@ -197,7 +183,7 @@ func sequence[R any](all []R, err error) iter.Seq2[R, error] {
 			yield(none, err)
 			return
 		}
-		for row := range slices.Values(all) {
+		for _, row := range all {
 			if !yield(row, nil) {
 				return
 			}
