@@ -46,13 +46,7 @@ func setBank(ctx context.Context, c *call, t target) error {
 }
 
 func (t target) banks(ctx context.Context) iter.Seq2[svc.BankPolicy, error] {
-	var bundle svc.Bundle
-	var err error
-	if t.local != nil {
-		bundle, err = t.local.Access.Export(ctx, t.by)
-	} else {
-		bundle, err = t.far.Access.Export(ctx)
-	}
+	bundle, err := t.export(ctx)
 	return sequence(bundle.BankPolicies, err)
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 
@@ -24,6 +25,22 @@ func operator() svc.Principal {
 		}
 	}
 	return svc.Host.As("server")
+}
+
+// withTarget calls do with the server at an address, or with the database for the address "".
+func (c *call) withTarget(
+	ctx context.Context, address string, open opener, do func(target) error,
+) error {
+	if address != "" {
+		far, err := c.remote(address)
+		if err != nil {
+			return err
+		}
+		return do(target{far: far})
+	}
+	return c.withAccess(ctx, open, func(service *svc.Service) error {
+		return do(target{local: service, by: operator()})
+	})
 }
 
 // done says what was done, unless err is set, which it returns.

@@ -34,24 +34,17 @@ func (r rows) command() subcommand {
 		}
 		do := r.setup(flags, c)
 		return func(ctx context.Context) error {
-			if *address != "" {
-				far, err := c.remote(*address)
-				if err != nil {
-					return err
-				}
-				return byFlags(do(ctx, target{far: far}))
-			}
-			run := func(service *svc.Service) error {
-				return byFlags(do(ctx, target{local: service, by: operator()}))
-			}
-			if r.secrets {
-				return c.withSecrets(ctx, func(h *host) error { return run(h.service) })
+			run := func(t target) error { return byFlags(do(ctx, t)) }
+			if r.secrets && *address == "" {
+				return c.withSecrets(ctx, func(h *host) error {
+					return run(target{local: h.service, by: operator()})
+				})
 			}
 			open := c.openDatabase
 			if r.reads {
 				open = c.readDatabase
 			}
-			return c.withAccess(ctx, open, run)
+			return c.withTarget(ctx, *address, open, run)
 		}
 	}
 	return subcommand{name: r.name, takes: r.takes, about: r.about, setup: setup}
