@@ -44,10 +44,7 @@ var diagnoseCommand = subcommand{
 				_, err = c.stdout.Write(archive)
 				return err
 			}
-			return writeWhole(c.operand, func(file *os.File) error {
-				_, err := file.Write(archive)
-				return err
-			})
+			return writeText(c.operand, string(archive))
 		}
 	},
 }

@@ -115,7 +115,8 @@ var tenantCommands = []subcommand{
 	tenantCommand("drop", "NAME",
 		"remove a tenant with all its data, for good. It asks for the name again", dropTenant),
 	tenantCommand("migrate", "",
-		"upgrade the tables of all tenants; exit with 1 if one fails", migrateTenants),
+		"upgrade the tables of all tenants; exit with 1 if one fails",
+		func(_ *flag.FlagSet, c *call) tenantsAction { return c.migrateTenants }),
 }
 
 func listTenants(_ *flag.FlagSet, c *call) tenantsAction {
@@ -163,8 +164,6 @@ func (c *call) confirm(ctx context.Context, yes bool, name string) error {
 	}
 	return nil
 }
-
-func migrateTenants(_ *flag.FlagSet, c *call) tenantsAction { return c.migrateTenants }
 
 func (c *call) migrateTenants(ctx context.Context, tenants *svc.Tenants) error {
 	total := int64(0)

@@ -196,12 +196,7 @@ func (p Parameters) weight() (n int) {
 }
 
 // Weight is about how many bytes the parameters of the decision take in JSON.
-func (d Decision) Weight() int {
-	if d.verdict == nil {
-		return 0
-	}
-	return d.verdict.parameters.weight()
-}
+func (d Decision) Weight() int { return d.said().parameters.weight() }
 
 // equal reports whether parameters are equal byte by byte.
 func (p Parameters) equal(other Parameters) bool {
