@@ -150,7 +150,7 @@ func printNewKey(flags *flag.FlagSet, c *call) rowsAction {
 			return err
 		}
 		in := svc.NewAPIKey{Description: c.text("description", text), ScopingPolicyID: *scoping}
-		if c.given("expires-in") {
+		if c.flagged["expires-in"] {
 			in.ExpiresAt = time.Now().Add(*lifetime)
 		}
 		issued, err := t.issueKey(ctx, holder, in)

@@ -51,12 +51,9 @@ func (c *call) done(err error, format string, args ...any) error {
 	return printLine(c.stdout, format, args...)
 }
 
-// given reports whether a flag was set.
-func (c *call) given(name string) bool { return c.flagged[name] }
-
 // text returns the value of a flag; nil: it was not set.
 func (c *call) text(name string, value *string) *string {
-	if !c.given(name) {
+	if !c.flagged[name] {
 		return nil
 	}
 	return value
@@ -65,7 +62,7 @@ func (c *call) text(name string, value *string) *string {
 // nullable returns the value of a flag as a patch: "" clears; nil: it was not set.
 func (c *call) nullable(name string, value *string) *svc.TextPatch {
 	switch {
-	case !c.given(name):
+	case !c.flagged[name]:
 		return nil
 	case *value == "":
 		return &svc.TextPatch{}
@@ -75,7 +72,7 @@ func (c *call) nullable(name string, value *string) *svc.TextPatch {
 
 // inactive returns what -active says; nil: it was not set.
 func (c *call) inactive(active *bool) *bool {
-	if !c.given("active") {
+	if !c.flagged["active"] {
 		return nil
 	}
 	return new(!*active)
