@@ -132,14 +132,14 @@ func makeAll(ctx context.Context, tenants *svc.Tenants, count int, out io.Writer
 		}
 		there[tenant.Name] = true
 	}
-	making, stop := context.WithCancelCause(ctx)
+	making, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // ends with the first failure
 	defer stop(nil)
 	names := make(chan string)
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
 			for name := range names {
-				_, err := tenants.Create(making, name)
+				_, err := tenants.Create(ctx, name)
 				if err != nil && svc.ErrorCode(err) != svc.CodeExists {
 					stop(err)
 				}
