@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 
 	"github.com/extsvc/svc"
 )
@@ -17,7 +16,16 @@ var exportCommand = subcommand{
 	setup: func(_ *flag.FlagSet, c *call) job {
 		return func(ctx context.Context) error {
 			return c.withAccess(ctx, c.readDatabase, func(service *svc.Service) error {
-				return export(ctx, service, svc.Host.As("server export"), c.stdout)
+				bundle, err := service.Access.Export(ctx, svc.Host.As("server export"))
+				if err != nil {
+					return err
+				}
+				out := bufio.NewWriter(c.stdout)
+				if err := bundle.WriteJSON(out); err != nil {
+					return err
+				}
+				_ = out.WriteByte('\n') // Flush reports the error
+				return out.Flush()
 			})
 		}
 	},
@@ -97,21 +105,6 @@ func (c *call) withAccess(
 		return err
 	}
 	return do(h.service)
-}
-
-func export(
-	ctx context.Context, service *svc.Service, by svc.Principal, stdout io.Writer,
-) error {
-	bundle, err := service.Access.Export(ctx, by)
-	if err != nil {
-		return err
-	}
-	out := bufio.NewWriter(stdout)
-	if err := bundle.WriteJSON(out); err != nil {
-		return err
-	}
-	_ = out.WriteByte('\n') // Flush reports the error
-	return out.Flush()
 }
 
 // readBundle reads the bundle in a file; "-" is the standard input.

@@ -49,10 +49,8 @@ func addAccount(flags *flag.FlagSet, c *call) rowsAction {
 			OwnerUserID:     *owner,
 			ScopingPolicyID: *scoping,
 		}
-		if err := t.createAccount(ctx, account); err != nil {
-			return err
-		}
-		return c.done("added service account %s", c.operand)
+		_, err := t.createAccount(ctx, account)
+		return c.done(err, "added service account %s", c.operand)
 	}
 }
 
@@ -64,10 +62,8 @@ func setAccount(flags *flag.FlagSet, c *call) rowsAction {
 			ScopingPolicyID: c.nullable("scoping-policy", scoping),
 			Inactive:        c.inactive(active),
 		}
-		if err := t.patchAccount(ctx, c.operand, patch); err != nil {
-			return err
-		}
-		return c.done("changed service account %s", c.operand)
+		_, err := t.patchAccount(ctx, c.operand, patch)
+		return c.done(err, "changed service account %s", c.operand)
 	}
 }
 
@@ -85,24 +81,20 @@ func (t target) account(ctx context.Context, id string) (svc.ServiceAccount, err
 	return t.far.ServiceAccounts.Read(ctx, id)
 }
 
-func (t target) createAccount(ctx context.Context, account svc.ServiceAccount) (err error) {
+func (t target) createAccount(ctx context.Context, account svc.ServiceAccount) (svc.ServiceAccount, error) {
 	if t.local != nil {
-		_, err = t.local.ServiceAccounts.Create(ctx, t.by, account)
-	} else {
-		_, err = t.far.ServiceAccounts.Create(ctx, account)
+		return t.local.ServiceAccounts.Create(ctx, t.by, account)
 	}
-	return err
+	return t.far.ServiceAccounts.Create(ctx, account)
 }
 
 func (t target) patchAccount(
 	ctx context.Context, id string, patch svc.ServiceAccountPatch,
-) (err error) {
+) (svc.ServiceAccount, error) {
 	if t.local != nil {
-		_, err = t.local.ServiceAccounts.Patch(ctx, t.by, id, patch)
-	} else {
-		_, err = t.far.ServiceAccounts.Patch(ctx, id, patch)
+		return t.local.ServiceAccounts.Patch(ctx, t.by, id, patch)
 	}
-	return err
+	return t.far.ServiceAccounts.Patch(ctx, id, patch)
 }
 
 func (t target) removeAccount(ctx context.Context, id string) error {

@@ -105,8 +105,8 @@ func keysToKeep(path string, log *slog.Logger) ([]byte, error) {
 
 // checkApart refuses the name of a file that SQLite uses for a database.
 func checkApart(what, file, db string) error {
-	for _, ending := range append([]string{""}, besides...) {
-		if filepath.Clean(file) == filepath.Clean(db+ending) {
+	for _, own := range filesOf(db) {
+		if filepath.Clean(file) == filepath.Clean(own) {
 			return fmt.Errorf("%s must not be %s, which belongs to the database: name another one",
 				what, file)
 		}
@@ -135,11 +135,7 @@ func checkBackupFile(c *call) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file: name another FILE", c.operand)
 	}
-	own := []string{c.Keys, c.DB}
-	for _, ending := range besides {
-		own = append(own, c.DB+ending)
-	}
-	for _, file := range own {
+	for _, file := range append(filesOf(c.DB), c.Keys) {
 		if sameFile(c.operand, file) {
 			return fmt.Errorf("%s is what to back up: name another FILE", c.operand)
 		}
@@ -162,7 +158,7 @@ func snapshot(ctx context.Context, from, path string, shown *progress) error {
 	if err := copyRows(ctx, from, path, shown); err != nil {
 		return err
 	}
-	if _, err := os.Stat(path + besides[0]); err == nil {
+	if _, err := os.Stat(path + "-wal"); err == nil {
 		return errors.New("the copy of the database could not be finished: run it again")
 	}
 	return nil

@@ -42,20 +42,11 @@ func setBank(ctx context.Context, c *call, t target) error {
 	} else {
 		_, err = t.far.Banks.SetPolicy(ctx, policy)
 	}
-	if err != nil {
-		return c.inDocument(err)
-	}
-	return c.done("changed the policy of bank %s", c.operand)
+	return c.done(c.inDocument(err), "changed the policy of bank %s", c.operand)
 }
 
 func (t target) banks(ctx context.Context) iter.Seq2[svc.BankPolicy, error] {
-	var bundle svc.Bundle
-	var err error
-	if t.local != nil {
-		bundle, err = t.local.Access.Export(ctx, t.by)
-	} else {
-		bundle, err = t.far.Access.Export(ctx)
-	}
+	bundle, err := t.export(ctx)
 	return sequence(bundle.BankPolicies, err)
 }
 

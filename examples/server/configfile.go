@@ -80,31 +80,37 @@ func (c *config) linesOf(data []byte) (map[string]int, error) {
 // checkCase refuses keys that differ from a known one in upper and lower case only. TOML tells them
 // apart, and the library does not.
 func (c *config) checkCase(lines map[string]int) error {
-	known := keysOf(reflect.TypeFor[config](), "")
 	for name, line := range lines {
-		for key := range known {
-			if name != key && strings.EqualFold(name, key) {
-				return c.at(line, fmt.Sprintf("%s is not a key: write %s", name, key))
+		for _, known := range c.settings() {
+			if name != known.key && strings.EqualFold(name, known.key) {
+				return c.at(line, fmt.Sprintf("%s is not a key: write %s", name, known.key))
 			}
 		}
 	}
 	return nil
 }
 
-// keysOf returns the keys of a table and of the tables in it with their types, the tables included.
-func keysOf(table reflect.Type, prefix string) map[string]reflect.Type {
-	keys := map[string]reflect.Type{}
-	for field := range table.Fields() {
+// setting is a key of the configuration, or a table, with its value.
+type setting struct {
+	key   string
+	value reflect.Value
+}
+
+// settings returns all keys and tables of c, in order, with values that can be set.
+func (c *config) settings() []setting { return settingsOf(reflect.ValueOf(c).Elem(), "") }
+
+func settingsOf(table reflect.Value, prefix string) (all []setting) {
+	for field, value := range table.Fields() {
 		name := field.Tag.Get("toml")
 		if name == "" {
 			continue
 		}
-		keys[prefix+name] = field.Type
-		if field.Type.Kind() == reflect.Struct {
-			maps.Copy(keys, keysOf(field.Type, prefix+name+"."))
+		all = append(all, setting{prefix + name, value})
+		if value.Kind() == reflect.Struct {
+			all = append(all, settingsOf(value, prefix+name+".")...)
 		}
 	}
-	return keys
+	return all
 }
 
 // explain adds the place to an error of the library.
@@ -129,10 +135,11 @@ func (c *config) explain(err error, data []byte, lines map[string]int) error {
 		if at != line {
 			continue
 		}
-		known, is := keysOf(reflect.TypeFor[config](), "")[name]
+		all := c.settings()
+		known := slices.IndexFunc(all, func(s setting) bool { return s.key == name })
 		switch {
-		case is && isTOML:
-			problem = name + " must be " + wanted(known)
+		case known >= 0 && isTOML:
+			problem = name + " must be " + wanted(all[known].value.Type())
 		case isTOML:
 			problem = name + " is not a key of the configuration"
 		default:
@@ -178,26 +185,21 @@ func firstBad(data []byte, lines map[string]int) (line int) {
 
 // each calls do with every text of c and the key that it belongs to, also in lists, and stops at an
 // error.
-func (c *config) each(do func(key string, text reflect.Value) error) error {
-	return eachText(reflect.ValueOf(c).Elem(), "", do)
-}
-
-func eachText(v reflect.Value, key string, do func(string, reflect.Value) error) (err error) {
-	switch v.Kind() {
-	case reflect.String:
-		return do(key, v)
-	case reflect.Slice:
-		for i := 0; i < v.Len() && err == nil; i++ {
-			err = eachText(v.Index(i), key, do)
-		}
-	case reflect.Struct:
-		for i := 0; i < v.NumField() && err == nil; i++ {
-			if name := v.Type().Field(i).Tag.Get("toml"); name != "" {
-				err = eachText(v.Field(i), strings.TrimPrefix(key+"."+name, "."), do)
+func (c *config) each(do func(key string, text reflect.Value) error) (err error) {
+	for _, s := range c.settings() {
+		switch s.value.Kind() {
+		case reflect.String:
+			err = do(s.key, s.value)
+		case reflect.Slice:
+			for i := 0; i < s.value.Len() && err == nil; i++ {
+				err = do(s.key, s.value.Index(i))
 			}
 		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 var reference = regexp.MustCompile(`\$\{([^}]*)\}?`)

@@ -170,8 +170,7 @@ func readNumber(ctx context.Context, db, query string) (n int64, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, pool.Close()) }()
-	err = pool.QueryRowContext(ctx, query).Scan(&n)
-	return n, err
+	return number(ctx, pool, query)
 }
 
 // lacking reports whether a database lacks migrations, or all of them.
@@ -199,5 +198,5 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(one, other)
 }
 
-// besides are the endings of the files that SQLite has next to a database.
-var besides = []string{"-wal", "-shm", "-journal"}
+// filesOf returns the files of a SQLite database, itself first.
+func filesOf(db string) []string { return []string{db, db + "-wal", db + "-shm", db + "-journal"} }

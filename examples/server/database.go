@@ -25,8 +25,7 @@ type database interface {
 // isPostgres reports whether db is the address of a PostgreSQL server. Otherwise db is the path of
 // a SQLite file.
 func isPostgres(db string) bool {
-	scheme, _, _ := strings.Cut(db, "://")
-	return scheme != db && (scheme == "postgres" || scheme == "postgresql")
+	return strings.HasPrefix(db, "postgres://") || strings.HasPrefix(db, "postgresql://")
 }
 
 // another matches addresses of another kind, which would otherwise become the names of files.
@@ -115,7 +114,7 @@ func withoutPassword(db string) (shown string, hidden bool) {
 	}
 	query := address.Query()
 	for name := range query {
-		if strings.Contains(name, "password") && name != "passfile" {
+		if strings.Contains(name, "password") {
 			query.Set(name, "PASSWORD")
 			hidden = true
 		}

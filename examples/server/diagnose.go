@@ -44,10 +44,7 @@ var diagnoseCommand = subcommand{
 				_, err = c.stdout.Write(archive)
 				return err
 			}
-			return writeWhole(c.operand, func(file *os.File) error {
-				_, err := file.Write(archive)
-				return err
-			})
+			return writeText(c.operand, string(archive))
 		}
 	},
 }
@@ -193,7 +190,7 @@ func (c *call) hider() func(text string) string {
 		password, _ := address.User.Password()
 		hide(password)
 		for name, values := range address.Query() {
-			if strings.Contains(name, "password") && name != "passfile" {
+			if strings.Contains(name, "password") {
 				hide(strings.Join(values, ""))
 			}
 		}

@@ -100,8 +100,8 @@ func writeText(path, text string) error {
 
 // checkNew refuses a SQLite database that exists, or one of the files that belong to it.
 func checkNew(db string) error {
-	for _, ending := range append([]string{""}, besides...) {
-		if err := checkNone(db + ending); err != nil {
+	for _, file := range filesOf(db) {
+		if err := checkNone(file); err != nil {
 			return err
 		}
 	}

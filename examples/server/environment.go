@@ -22,8 +22,20 @@ func variableOf(key string) string {
 func (c *config) readEnvironment() error {
 	c.variables, c.unknown = map[string]bool{}, nil
 	known := []string{"SVC_CONFIG", "SVC_KEY", "SVC_SOURCE_TOKEN"}
-	if err := c.readVariables(reflect.ValueOf(c).Elem(), "", &known); err != nil {
-		return err
+	for _, s := range c.settings() {
+		if s.value.Kind() == reflect.Struct {
+			continue
+		}
+		variable := variableOf(s.key)
+		known = append(known, variable)
+		text, set := os.LookupEnv(variable)
+		if !set {
+			continue
+		}
+		c.variables[s.key] = true
+		if err := setText(s.value, text); err != nil {
+			return usageError(variable + " must be " + wanted(s.value.Type()))
+		}
 	}
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
@@ -46,27 +58,8 @@ func misspelled(name string, known []string) []string {
 	return nil
 }
 
-func (c *config) readVariables(v reflect.Value, key string, known *[]string) error {
-	if v.Kind() == reflect.Struct {
-		for i := range v.NumField() {
-			name := v.Type().Field(i).Tag.Get("toml")
-			if name == "" {
-				continue
-			}
-			below := strings.TrimPrefix(key+"."+name, ".")
-			if err := c.readVariables(v.Field(i), below, known); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	*known = append(*known, variableOf(key))
-	text, set := os.LookupEnv(variableOf(key))
-	if !set {
-		return nil
-	}
-	c.variables[key] = true
-	var err error
+// setText sets the value of a key to what a text says.
+func setText(v reflect.Value, text string) (err error) {
 	switch v.Kind() {
 	case reflect.String:
 		v.SetString(text)
@@ -79,16 +72,13 @@ func (c *config) readVariables(v reflect.Value, key string, known *[]string) err
 		value, err = strconv.ParseInt(text, 10, 64)
 		v.SetInt(value)
 	case reflect.Slice:
-		list := reflect.MakeSlice(v.Type(), 0, 0)
+		list := []string{}
 		for part := range strings.SplitSeq(text, ",") {
 			if part = strings.TrimSpace(part); part != "" {
-				list = reflect.Append(list, reflect.ValueOf(part))
+				list = append(list, part)
 			}
 		}
-		v.Set(list)
+		v.Set(reflect.ValueOf(list))
 	}
-	if err == nil {
-		return nil
-	}
-	return usageError(variableOf(key) + " must be " + wanted(v.Type()))
+	return err
 }

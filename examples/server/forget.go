@@ -44,8 +44,5 @@ func (c *call) forgetUser(ctx context.Context, service *svc.Service, pseudonym s
 	if svc.ErrorCode(left) == svc.CodeNotFound && erased > 0 {
 		left = nil // the user was removed before
 	}
-	if left != nil {
-		return left
-	}
-	return printLine(c.stdout, "forgot user %s", who.ID)
+	return c.done(left, "forgot user %s", who.ID)
 }

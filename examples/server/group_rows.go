@@ -43,10 +43,8 @@ func membership(
 	name, about, done string, change func(t target, ctx context.Context, group, user string) error,
 ) rows {
 	do := func(ctx context.Context, c *call, t target) error {
-		if err := change(t, ctx, c.operand, c.second); err != nil {
-			return err
-		}
-		return c.done(done, c.second, c.operand)
+		err := change(t, ctx, c.operand, c.second)
+		return c.done(err, done, c.second, c.operand)
 	}
 	return rows{name: name, takes: "GROUP USER", about: about, setup: flagless(do)}
 }
@@ -70,10 +68,8 @@ func addGroup(flags *flag.FlagSet, c *call) rowsAction {
 	name := nameFlag(flags)
 	return func(ctx context.Context, t target) error {
 		group := svc.Group{ID: c.operand, DisplayName: *name}
-		if err := t.createGroup(ctx, group); err != nil {
-			return err
-		}
-		return c.done("added group %s", c.operand)
+		_, err := t.createGroup(ctx, group)
+		return c.done(err, "added group %s", c.operand)
 	}
 }
 
@@ -81,10 +77,8 @@ func setGroup(flags *flag.FlagSet, c *call) rowsAction {
 	name := nameFlag(flags)
 	return func(ctx context.Context, t target) error {
 		patch := svc.GroupPatch{DisplayName: c.text("display-name", name)}
-		if err := t.patchGroup(ctx, c.operand, patch); err != nil {
-			return err
-		}
-		return c.done("changed group %s", c.operand)
+		_, err := t.patchGroup(ctx, c.operand, patch)
+		return c.done(err, "changed group %s", c.operand)
 	}
 }
 
@@ -109,22 +103,18 @@ func (t target) members(ctx context.Context, group string) iter.Seq2[string, err
 	return t.far.Groups.Members(ctx, group, svc.RowQuery{})
 }
 
-func (t target) createGroup(ctx context.Context, group svc.Group) (err error) {
+func (t target) createGroup(ctx context.Context, group svc.Group) (svc.Group, error) {
 	if t.local != nil {
-		_, err = t.local.Groups.Create(ctx, t.by, group)
-	} else {
-		_, err = t.far.Groups.Create(ctx, group)
+		return t.local.Groups.Create(ctx, t.by, group)
 	}
-	return err
+	return t.far.Groups.Create(ctx, group)
 }
 
-func (t target) patchGroup(ctx context.Context, id string, patch svc.GroupPatch) (err error) {
+func (t target) patchGroup(ctx context.Context, id string, patch svc.GroupPatch) (svc.Group, error) {
 	if t.local != nil {
-		_, err = t.local.Groups.Patch(ctx, t.by, id, patch)
-	} else {
-		_, err = t.far.Groups.Patch(ctx, id, patch)
+		return t.local.Groups.Patch(ctx, t.by, id, patch)
 	}
-	return err
+	return t.far.Groups.Patch(ctx, id, patch)
 }
 
 func (t target) removeGroup(ctx context.Context, id string) error {

@@ -108,18 +108,14 @@ func openStore(ctx context.Context, open opener) (*host, error) {
 	return h, nil
 }
 
-// use makes the Service and the keys of sessions from the secrets.
+// use makes the Service and the keys of sessions from the secrets. The Service may fetch templates
+// from origins, in addition to those that c allows, over plain http and at addresses that are not
+// public.
 func (h *host) use(c config, keys secrets, origins []string, log *slog.Logger) (err error) {
 	h.secrets = keys
 	if h.sessionKeys, err = keys.sessionKeys(); err != nil {
 		return err
 	}
-	return h.build(c, keys, origins, log)
-}
-
-// build makes the Service. It may fetch templates from origins, in addition to those that c allows,
-// over plain http and at addresses that are not public.
-func (h *host) build(c config, keys secrets, origins []string, log *slog.Logger) error {
 	market, err := marketplace.New(c.Sources.options(origins))
 	if err != nil {
 		return err

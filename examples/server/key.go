@@ -23,19 +23,14 @@ var keyCommand = subcommand{
 			} else if *user == "" {
 				holder = svc.Identity{Kind: svc.KindServiceAccount, ID: *account}
 			}
-			return printKey(ctx, c, holder)
+			// A running server would not accept a key that other secrets protect.
+			return c.withSecrets(ctx, func(h *host) error {
+				issued, err := h.issue(ctx, byKey, holder, "made with the command key")
+				if err != nil {
+					return err
+				}
+				return c.printNew(ctx, target{local: h.service, by: byKey}, issued)
+			})
 		}
 	},
-}
-
-// printKey issues a key and prints only that key to stdout. It creates no database and no keys
-// file: a running server would not accept a key that other secrets protect.
-func printKey(ctx context.Context, c *call, holder svc.Identity) error {
-	return c.withSecrets(ctx, func(h *host) error {
-		issued, err := h.issue(ctx, byKey, holder, "made with the command key")
-		if err != nil {
-			return err
-		}
-		return c.printNew(ctx, target{local: h.service, by: byKey}, issued)
-	})
 }

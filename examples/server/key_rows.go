@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"os"
 	"time"
 
 	"github.com/extsvc/svc"
@@ -76,26 +77,15 @@ func holderFlags(flags *flag.FlagSet) func() (svc.Identity, error) {
 	}
 }
 
-// withSecrets calls do with a host whose Service makes and checks keys.
-func (c *call) withSecrets(ctx context.Context, do func(*host) error) (err error) {
+// withSecrets is withKeys for a command that needs a server to have made the keys file.
+func (c *call) withSecrets(ctx context.Context, do func(*host) error) error {
 	if err := exists(c.DB); err != nil {
 		return err
 	}
-	keys, err := readSecrets(c.Keys, c.log)
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(c.Keys); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("keys file %s does not exist: start the server, which creates it", c.Keys)
-	} else if err != nil {
-		return err
 	}
-	h, err := openStore(ctx, c.openDatabase)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, h.close()) }()
-	if err := h.build(c.config, keys, nil, c.log); err != nil {
-		return err
-	}
-	return do(h)
+	return c.withKeys(ctx, c.openDatabase, do)
 }
 
 // namedKey finds a key by its prefix or id.
@@ -103,12 +93,12 @@ func namedKey(ctx context.Context, t target, name string) (svc.APIKey, error) {
 	if t.local != nil {
 		return t.local.Keys.Find(ctx, t.by, name)
 	}
-	isNamed := func(k svc.APIKey) bool { return k.ID == name || k.Prefix == name }
-	key, found, err := first(t.keys(ctx, svc.AllHolders), isNamed)
-	if err == nil && !found {
-		err = fmt.Errorf("there is no such key")
+	for key, err := range t.keys(ctx, svc.AllHolders) {
+		if err != nil || key.ID == name || key.Prefix == name {
+			return key, err
+		}
 	}
-	return key, err
+	return svc.APIKey{}, errors.New("there is no such key")
 }
 
 var keyCommands = []rows{
@@ -160,7 +150,7 @@ func printNewKey(flags *flag.FlagSet, c *call) rowsAction {
 			return err
 		}
 		in := svc.NewAPIKey{Description: c.text("description", text), ScopingPolicyID: *scoping}
-		if c.given("expires-in") {
+		if c.flagged["expires-in"] {
 			in.ExpiresAt = time.Now().Add(*lifetime)
 		}
 		issued, err := t.issueKey(ctx, holder, in)
@@ -206,21 +196,19 @@ func (c *call) succeed(
 	} else if err == nil || !key.ExpiresAt.IsZero() && !key.ExpiresAt.After(time.Now()) {
 		return err
 	}
-	if left := t.setExpiry(context.WithoutCancel(ctx), key); left != nil {
+	if _, left := t.setExpiry(context.WithoutCancel(ctx), key); left != nil {
 		return fmt.Errorf("%w; give the old key %s its expiry again: %w", err, key.Prefix, left)
 	}
 	return fmt.Errorf("%w; the old key %s stays valid", err, key.Prefix)
 }
 
 // setExpiry sets the expiry of a key, also to none.
-func (t target) setExpiry(ctx context.Context, key svc.APIKey) (err error) {
+func (t target) setExpiry(ctx context.Context, key svc.APIKey) (svc.APIKey, error) {
 	patch := svc.APIKeyPatch{ExpiresAt: &key.ExpiresAt}
 	if t.local != nil {
-		_, err = t.local.Keys.Patch(ctx, t.by, key.Holder, key.ID, patch)
-	} else {
-		_, err = t.far.Keys.Patch(ctx, key.Holder, key.ID, patch)
+		return t.local.Keys.Patch(ctx, t.by, key.Holder, key.ID, patch)
 	}
-	return err
+	return t.far.Keys.Patch(ctx, key.Holder, key.ID, patch)
 }
 
 func revokeKey(ctx context.Context, c *call, t target) error {
@@ -228,10 +216,7 @@ func revokeKey(ctx context.Context, c *call, t target) error {
 	if err != nil {
 		return err
 	}
-	if err := t.revoke(ctx, key); err != nil {
-		return err
-	}
-	return c.done("revoked key %s of %s", key.Prefix, key.Holder.ID)
+	return c.done(t.revoke(ctx, key), "revoked key %s of %s", key.Prefix, key.Holder.ID)
 }
 
 func (t target) revoke(ctx context.Context, key svc.APIKey) error {

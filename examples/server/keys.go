@@ -25,7 +25,7 @@ var keysRotateCommand = subcommand{
 				s.Pairs = slices.Insert(s.Pairs, 0, next)
 				return nil
 			})
-			return c.say(err, "A running server takes the new secrets within two seconds. Then run"+
+			return c.done(err, "A running server takes the new secrets within two seconds. Then run"+
 				" server keys reseal, and see server keys status for the old secrets.")
 		}
 	},
@@ -46,7 +46,7 @@ var keysPrepareCommand = subcommand{
 				s.Next = &next
 				return nil
 			})
-			return c.say(err, "Give the keys file to all servers, which take it within two"+
+			return c.done(err, "Give the keys file to all servers, which take it within two"+
 				" seconds. Then run server keys rotate, and give them the file again.")
 		}
 	},
@@ -59,9 +59,9 @@ var keysResealCommand = subcommand{
 	setup: func(flags *flag.FlagSet, c *call) job {
 		c.keysFlag(flags)
 		return func(ctx context.Context) error {
-			return c.withKeys(ctx, c.openDatabase, func(_ secrets, service *svc.Service) error {
-				n, err := service.Sources.Reseal(ctx, svc.Host)
-				return errors.Join(c.say(nil, fmt.Sprintf("Resealed %d tokens.", n)), err)
+			return c.withKeys(ctx, c.openDatabase, func(h *host) error {
+				n, err := h.service.Sources.Reseal(ctx, svc.Host)
+				return errors.Join(c.done(nil, "Resealed %d tokens.", n), err)
 			})
 		}
 	},
@@ -81,8 +81,8 @@ var keysRetireCommand = subcommand{
 
 // retire removes the secrets of the version that the command line names.
 func (c *call) retire(ctx context.Context, force bool) error {
-	return c.withKeys(ctx, c.readDatabase, func(known secrets, service *svc.Service) error {
-		use, err := c.uses(ctx, known, service, 1)
+	return c.withKeys(ctx, c.readDatabase, func(h *host) error {
+		use, err := c.uses(ctx, h, 1)
 		if err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (c *call) retire(ctx context.Context, force bool) error {
 			s.Retired = append(s.Retired, c.operand)
 			return nil
 		})
-		return c.say(err, "Give the keys file to all servers, which take it within two seconds."+
+		return c.done(err, "Give the keys file to all servers, which take it within two seconds."+
 			" Keep the old one with the backups from before.")
 	})
 }
@@ -119,19 +119,9 @@ func (c *call) changeKeys(change func(s *secrets) error) error {
 	return changeSecrets(c.Keys, c.log, change)
 }
 
-// say prints a sentence unless err is set, which it returns.
-func (c *call) say(err error, sentence string) error {
-	if err == nil {
-		_, err = fmt.Fprintln(c.stdout, sentence)
-	}
-	return err
-}
-
-// withKeys calls do with a Service on the database that has the secrets of the keys file. It
-// creates neither.
-func (c *call) withKeys(
-	ctx context.Context, open opener, do func(keys secrets, service *svc.Service) error,
-) (err error) {
+// withKeys calls do with a host that has the secrets of the keys file. It creates neither the
+// database nor the file.
+func (c *call) withKeys(ctx context.Context, open opener, do func(*host) error) (err error) {
 	if err := exists(c.DB); err != nil {
 		return err
 	}
@@ -144,8 +134,8 @@ func (c *call) withKeys(
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
-	if err := h.build(c.config, keys, nil, c.log); err != nil {
+	if err := h.use(c.config, keys, nil, c.log); err != nil {
 		return err
 	}
-	return do(keys, h.service)
+	return do(h)
 }

@@ -23,8 +23,8 @@ var keysStatusCommand = subcommand{
 		limit := flags.Int("limit", 20,
 			"print at most `N` keys that are under old secrets; 0 prints all")
 		return func(ctx context.Context) error {
-			return c.withKeys(ctx, c.readDatabase, func(known secrets, service *svc.Service) error {
-				use, err := c.uses(ctx, known, service, *limit)
+			return c.withKeys(ctx, c.readDatabase, func(h *host) error {
+				use, err := c.uses(ctx, h, *limit)
 				if err != nil {
 					return err
 				}
@@ -88,23 +88,21 @@ func (u *usage) row(version string) *usageRow {
 }
 
 // uses reads what is under which secrets. Of each list it keeps at most limit keys; 0: all.
-func (c *call) uses(
-	ctx context.Context, s secrets, service *svc.Service, limit int,
-) (usage, error) {
+func (c *call) uses(ctx context.Context, h *host, limit int) (usage, error) {
 	var u usage
-	for i, p := range s.accepted() {
+	for i, p := range h.secrets.accepted() {
 		state := "old"
 		if i == 0 {
 			state = "current"
-		} else if i >= len(s.Pairs) {
+		} else if i >= len(h.secrets.Pairs) {
 			state = "next"
 		}
 		u.rows = append(u.rows, usageRow{version: p.Version, state: state})
 	}
-	for _, version := range s.Retired {
+	for _, version := range h.secrets.Retired {
 		u.rows = append(u.rows, usageRow{version: version, state: "retired"})
 	}
-	tokens, err := service.Sources.Sealed(ctx, svc.Host)
+	tokens, err := h.service.Sources.Sealed(ctx, svc.Host)
 	if err != nil {
 		return usage{}, err
 	}
@@ -112,7 +110,7 @@ func (c *call) uses(
 	for i, n := range tokens.Under {
 		u.rows[i].tokens = n
 	}
-	for key, err := range service.Keys.List(ctx, svc.Host, svc.AllHolders, svc.KeyQuery{}) {
+	for key, err := range h.service.Keys.List(ctx, svc.Host, svc.AllHolders, svc.KeyQuery{}) {
 		if err != nil {
 			return usage{}, err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"io"
@@ -19,21 +20,13 @@ var migrateCommand = subcommand{
 				return usageError("migrate needs -print: without a migration tool," +
 					" start the server, which creates the tables")
 			}
-			return printMigrations(ctx, c, *all)
+			script, err := c.migrations(ctx, *all)
+			if err != nil {
+				return err
+			}
+			// A script is never empty.
+			_, err = io.WriteString(c.stdout, cmp.Or(script, "-- The tables are up to date.\n"))
+			return err
 		}
 	},
-}
-
-// printMigrations prints the migrations that the database lacks. It prints a comment if the
-// database lacks none, so a script is never empty.
-func printMigrations(ctx context.Context, c *call, all bool) error {
-	script, err := c.migrations(ctx, all)
-	if err != nil {
-		return err
-	}
-	if script == "" {
-		script = "-- The tables are up to date.\n"
-	}
-	_, err = io.WriteString(c.stdout, script)
-	return err
 }

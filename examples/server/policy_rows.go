@@ -72,10 +72,8 @@ func addPolicy(flags *flag.FlagSet, c *call) rowsAction {
 			return err
 		}
 		policy := svc.Policy{ID: c.operand, DisplayName: *name, Document: text}
-		if err := t.createPolicy(ctx, policy); err != nil {
-			return c.inDocument(err)
-		}
-		return c.done("added policy %s", c.operand)
+		_, err = t.createPolicy(ctx, policy)
+		return c.done(c.inDocument(err), "added policy %s", c.operand)
 	}
 }
 
@@ -87,10 +85,8 @@ func setPolicy(flags *flag.FlagSet, c *call) rowsAction {
 			return err
 		}
 		patch := svc.PolicyPatch{DisplayName: c.text("display-name", name), Document: text}
-		if err := t.patchPolicy(ctx, c.operand, patch); err != nil {
-			return c.inDocument(err)
-		}
-		return c.done("changed policy %s", c.operand)
+		_, err = t.patchPolicy(ctx, c.operand, patch)
+		return c.done(c.inDocument(err), "changed policy %s", c.operand)
 	}
 }
 
@@ -112,10 +108,7 @@ func attaching(
 				to = svc.GrantedTo{Type: svc.GrantedToGroup, ID: *group}
 			}
 			a := svc.Attachment{PolicyID: c.operand, Principal: to, Priority: int64(*priority)}
-			if err := change(t, ctx, a); err != nil {
-				return err
-			}
-			return c.done(done, c.operand, to.Type, to.ID)
+			return c.done(change(t, ctx, a), done, c.operand, to.Type, to.ID)
 		}
 	}
 	return rows{name: name, takes: "POLICY", about: about, setup: setup}
@@ -135,22 +128,18 @@ func (t target) policy(ctx context.Context, id string) (svc.Policy, error) {
 	return t.far.Policies.Read(ctx, id)
 }
 
-func (t target) createPolicy(ctx context.Context, policy svc.Policy) (err error) {
+func (t target) createPolicy(ctx context.Context, policy svc.Policy) (svc.Policy, error) {
 	if t.local != nil {
-		_, err = t.local.Policies.Create(ctx, t.by, policy)
-	} else {
-		_, err = t.far.Policies.Create(ctx, policy)
+		return t.local.Policies.Create(ctx, t.by, policy)
 	}
-	return err
+	return t.far.Policies.Create(ctx, policy)
 }
 
-func (t target) patchPolicy(ctx context.Context, id string, patch svc.PolicyPatch) (err error) {
+func (t target) patchPolicy(ctx context.Context, id string, patch svc.PolicyPatch) (svc.Policy, error) {
 	if t.local != nil {
-		_, err = t.local.Policies.Patch(ctx, t.by, id, patch)
-	} else {
-		_, err = t.far.Policies.Patch(ctx, id, patch)
+		return t.local.Policies.Patch(ctx, t.by, id, patch)
 	}
-	return err
+	return t.far.Policies.Patch(ctx, id, patch)
 }
 
 func (t target) removePolicy(ctx context.Context, id string) error {

@@ -64,11 +64,13 @@ var whoCanCommand = subcommand{
 			if *bank == "" {
 				return usageError("who-can needs -bank BANK")
 			}
-			reach, err := c.whoCan(ctx, *address, *action, *bank)
-			if err != nil {
-				return err
-			}
-			return c.printReach(reach, *asJSON)
+			return c.withTarget(ctx, *address, c.readDatabase, func(t target) error {
+				reach, err := t.whoCan(ctx, *action, *bank)
+				if err != nil {
+					return err
+				}
+				return c.printReach(reach, *asJSON)
+			})
 		}
 	},
 }
@@ -112,21 +114,21 @@ var ofCommand = strings.NewReplacer(
 
 // toLint returns the bundle that the command line names.
 func (c *call) toLint(ctx context.Context, address string) (bundle svc.Bundle, err error) {
-	switch {
-	case c.operand != "":
+	if c.operand != "" {
 		return readBundle(ctx, c.operand)
-	case address != "":
-		from, err := c.remote(address)
-		if err != nil {
-			return svc.Bundle{}, err
-		}
-		return from.Access.Export(ctx)
 	}
-	err = c.withAccess(ctx, c.readDatabase, func(service *svc.Service) error {
-		bundle, err = service.Access.Export(ctx, svc.Host.As("server lint"))
+	err = c.withTarget(ctx, address, c.readDatabase, func(t target) error {
+		bundle, err = t.export(ctx)
 		return err
 	})
 	return bundle, err
+}
+
+func (t target) export(ctx context.Context) (svc.Bundle, error) {
+	if t.local != nil {
+		return t.local.Access.Export(ctx, t.by)
+	}
+	return t.far.Access.Export(ctx)
 }
 
 func (c *call) printFindings(list []svc.Finding) error {
@@ -147,22 +149,11 @@ func (c *call) printFindings(list []svc.Finding) error {
 	return nil
 }
 
-func (c *call) whoCan(
-	ctx context.Context, address, action, bank string,
-) (reach svc.WhoCanAnswer, err error) {
-	if address != "" {
-		from, err := c.remote(address)
-		if err != nil {
-			return svc.WhoCanAnswer{}, err
-		}
-		return from.Policies.WhoCan(ctx, action, bank)
+func (t target) whoCan(ctx context.Context, action, bank string) (svc.WhoCanAnswer, error) {
+	if t.local != nil {
+		return t.local.Policies.WhoCan(ctx, t.by, action, bank)
 	}
-	err = c.withAccess(ctx, c.readDatabase, func(service *svc.Service) error {
-		by := svc.Host.As("server who-can")
-		reach, err = service.Policies.WhoCan(ctx, by, action, bank)
-		return err
-	})
-	return reach, err
+	return t.far.Policies.WhoCan(ctx, action, bank)
 }
 
 // who is a line of the command who-can.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 
@@ -26,20 +27,33 @@ func operator() svc.Principal {
 	return svc.Host.As("server")
 }
 
-// done says what was done.
-func (c *call) done(format string, args ...any) error {
-	if c.asJSON {
-		return nil
+// withTarget calls do with the server at an address, or with the database for the address "".
+func (c *call) withTarget(
+	ctx context.Context, address string, open opener, do func(target) error,
+) error {
+	if address != "" {
+		far, err := c.remote(address)
+		if err != nil {
+			return err
+		}
+		return do(target{far: far})
+	}
+	return c.withAccess(ctx, open, func(service *svc.Service) error {
+		return do(target{local: service, by: operator()})
+	})
+}
+
+// done says what was done, unless err is set, which it returns.
+func (c *call) done(err error, format string, args ...any) error {
+	if err != nil || c.asJSON {
+		return err
 	}
 	return printLine(c.stdout, format, args...)
 }
 
-// given reports whether a flag was set.
-func (c *call) given(name string) bool { return c.flagged[name] }
-
 // text returns the value of a flag; nil: it was not set.
 func (c *call) text(name string, value *string) *string {
-	if !c.given(name) {
+	if !c.flagged[name] {
 		return nil
 	}
 	return value
@@ -48,7 +62,7 @@ func (c *call) text(name string, value *string) *string {
 // nullable returns the value of a flag as a patch: "" clears; nil: it was not set.
 func (c *call) nullable(name string, value *string) *svc.TextPatch {
 	switch {
-	case !c.given(name):
+	case !c.flagged[name]:
 		return nil
 	case *value == "":
 		return &svc.TextPatch{}
@@ -58,7 +72,7 @@ func (c *call) nullable(name string, value *string) *svc.TextPatch {
 
 // inactive returns what -active says; nil: it was not set.
 func (c *call) inactive(active *bool) *bool {
-	if !c.given("active") {
+	if !c.flagged["active"] {
 		return nil
 	}
 	return new(!*active)

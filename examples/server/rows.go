@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"iter"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -35,24 +34,17 @@ func (r rows) command() subcommand {
 		}
 		do := r.setup(flags, c)
 		return func(ctx context.Context) error {
-			if *address != "" {
-				far, err := c.remote(*address)
-				if err != nil {
-					return err
-				}
-				return byFlags(do(ctx, target{far: far}))
-			}
-			run := func(service *svc.Service) error {
-				return byFlags(do(ctx, target{local: service, by: operator()}))
-			}
-			if r.secrets {
-				return c.withSecrets(ctx, func(h *host) error { return run(h.service) })
+			run := func(t target) error { return byFlags(do(ctx, t)) }
+			if r.secrets && *address == "" {
+				return c.withSecrets(ctx, func(h *host) error {
+					return run(target{local: h.service, by: operator()})
+				})
 			}
 			open := c.openDatabase
 			if r.reads {
 				open = c.readDatabase
 			}
-			return c.withAccess(ctx, open, run)
+			return c.withTarget(ctx, *address, open, run)
 		}
 	}
 	return subcommand{name: r.name, takes: r.takes, about: r.about, setup: setup}
@@ -122,10 +114,7 @@ func removal(
 	name, takes, about, done string, remove func(target, context.Context, string) error,
 ) rows {
 	do := func(ctx context.Context, c *call, t target) error {
-		if err := remove(t, ctx, c.operand); err != nil {
-			return err
-		}
-		return c.done(done, c.operand)
+		return c.done(remove(t, ctx, c.operand), done, c.operand)
 	}
 	return rows{name: name, takes: takes, about: about, setup: flagless(do)}
 }
@@ -170,26 +159,13 @@ func showOne(c *call, row any) error {
 func joined(cells []any) string {
 	words := make([]string, len(cells))
 	for i, cell := range cells {
-		switch cell := cell.(type) {
-		case *string:
-			if words[i] = "-"; cell != nil {
-				words[i] = plain(*cell)
-			}
-		default:
+		if text, is := cell.(*string); !is {
 			words[i] = plain(fmt.Sprint(cell))
+		} else if words[i] = "-"; text != nil {
+			words[i] = plain(*text)
 		}
 	}
 	return strings.Join(words, "\t")
-}
-
-// first returns the first row for which is holds.
-func first[R any](all iter.Seq2[R, error], is func(R) bool) (row R, found bool, err error) {
-	for row, err := range all {
-		if err != nil || is(row) {
-			return row, err == nil, err
-		}
-	}
-	return row, false, nil
 }
 
 // sequence yields the values of a slice.
@@ -200,7 +176,7 @@ func sequence[R any](all []R, err error) iter.Seq2[R, error] {
 			yield(none, err)
 			return
 		}
-		for row := range slices.Values(all) {
+		for _, row := range all {
 			if !yield(row, nil) {
 				return
 			}

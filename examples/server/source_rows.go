@@ -48,10 +48,7 @@ func addSource(flags *flag.FlagSet, c *call) rowsAction {
 			in.AuthToken = &token
 		}
 		added, err := t.registerSource(ctx, in)
-		if err != nil {
-			return err
-		}
-		return c.done("added source %s", added)
+		return c.done(err, "added source %s", added)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -95,14 +94,9 @@ func (h *host) applyDemo(ctx context.Context) error {
 // meter returns a function that prints progress once a second, and nothing in the first second. If
 // it has printed progress, it prints the end.
 func meter(out io.Writer) func(done, total int) {
-	begun := time.Now()
-	last := begun
-	return func(done, total int) {
-		if time.Since(last) >= time.Second || done == total && last != begun {
-			last = time.Now()
-			_, _ = fmt.Fprintf(out, "bundle: %d of %d rows\n", done, total)
-		}
-	}
+	shown := newProgress(out, "bundle")
+	shown.lines, shown.terminal = true, false
+	return func(done, total int) { shown.report(int64(done), int64(total)) }
 }
 
 // issue issues a key as by, a name of [svc.Host]. That actor may issue keys to users without a row,

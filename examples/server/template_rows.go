@@ -119,10 +119,7 @@ func installTemplate(flags *flag.FlagSet, c *call) rowsAction {
 	return func(ctx context.Context, t target) error {
 		in := svc.Install{TemplateID: c.operand, SourceName: *source, AliasID: orNil(*as)}
 		installed, err := t.install(ctx, in)
-		if err != nil {
-			return err
-		}
-		return c.done("installed template %s", installed.ID)
+		return c.done(err, "installed template %s", installed.ID)
 	}
 }
 
@@ -134,13 +131,10 @@ func updateTemplate(flags *flag.FlagSet, c *call) rowsAction {
 			in.LocalEdits = svc.TakeTheirs
 		}
 		update, err := t.update(ctx, c.operand, in)
-		if err != nil {
-			return err
+		if err == nil && !update.Updated {
+			return c.done(nil, "template %s is up to date", c.operand)
 		}
-		if !update.Updated {
-			return c.done("template %s is up to date", c.operand)
-		}
-		return c.done("updated template %s", c.operand)
+		return c.done(err, "updated template %s", c.operand)
 	}
 }
 

@@ -99,10 +99,8 @@ func changeTenant(
 ) func(*flag.FlagSet, *call) tenantsAction {
 	return func(_ *flag.FlagSet, c *call) tenantsAction {
 		return func(ctx context.Context, tenants *svc.Tenants) error {
-			if err := change(tenants, ctx, c.operand); err != nil {
-				return err
-			}
-			return c.done("%s tenant %s", done, c.operand)
+			err := change(tenants, ctx, c.operand)
+			return c.done(err, "%s tenant %s", done, c.operand)
 		}
 	}
 }
@@ -117,7 +115,8 @@ var tenantCommands = []subcommand{
 	tenantCommand("drop", "NAME",
 		"remove a tenant with all its data, for good. It asks for the name again", dropTenant),
 	tenantCommand("migrate", "",
-		"upgrade the tables of all tenants; exit with 1 if one fails", migrateTenants),
+		"upgrade the tables of all tenants; exit with 1 if one fails",
+		func(_ *flag.FlagSet, c *call) tenantsAction { return c.migrateTenants }),
 }
 
 func listTenants(_ *flag.FlagSet, c *call) tenantsAction {
@@ -135,7 +134,7 @@ func createTenant(_ *flag.FlagSet, c *call) tenantsAction {
 		if c.asJSON {
 			return showOne(c, ofTenant(made))
 		}
-		return c.done("created tenant %s, number %d", made.Name, made.Number)
+		return c.done(nil, "created tenant %s, number %d", made.Name, made.Number)
 	}
 }
 
@@ -166,8 +165,6 @@ func (c *call) confirm(ctx context.Context, yes bool, name string) error {
 	return nil
 }
 
-func migrateTenants(_ *flag.FlagSet, c *call) tenantsAction { return c.migrateTenants }
-
 func (c *call) migrateTenants(ctx context.Context, tenants *svc.Tenants) error {
 	total := int64(0)
 	for _, err := range tenants.List(ctx) {
@@ -192,5 +189,5 @@ func (c *call) migrateTenants(ctx context.Context, tenants *svc.Tenants) error {
 		counts := map[string]int{"tenants": last.Done, "failed": last.Failed}
 		return errors.Join(err, showOne(c, counts))
 	}
-	return errors.Join(err, c.done("%d tenants, %d failed", last.Done, last.Failed))
+	return errors.Join(err, c.done(nil, "%d tenants, %d failed", last.Done, last.Failed))
 }

@@ -41,35 +41,27 @@ var testCommand = subcommand{
 			if err != nil {
 				return err
 			}
-			run := func(service *svc.Service) error {
-				return c.judge(ctx, target{local: service, by: svc.Host}, tests)
+			if rows.Empty() {
+				return c.withTarget(ctx, *address, c.readDatabase, func(t target) error {
+					return c.judge(ctx, t, tests)
+				})
 			}
-			switch {
-			case !rows.Empty():
-				service, err := judgedAlone(ctx, rows)
-				if err != nil {
-					return inFile(c.operand, err)
-				}
-				return run(service)
-			case *address != "":
-				far, err := c.remote(*address)
-				if err != nil {
-					return err
-				}
-				return c.judge(ctx, target{far: far}, tests)
+			alone, err := judgedAlone(ctx, rows)
+			if err != nil {
+				return inFile(c.operand, err)
 			}
-			return c.withAccess(ctx, c.readDatabase, run)
+			return c.judge(ctx, alone, tests)
 		}
 	},
 }
 
-// judgedAlone returns a Service over the rows of a bundle, without a database.
-func judgedAlone(ctx context.Context, rows svc.Bundle) (*svc.Service, error) {
+// judgedAlone returns a target over the rows of a bundle, without a database.
+func judgedAlone(ctx context.Context, rows svc.Bundle) (target, error) {
 	service, err := svc.New(svc.Config{Store: memstore.New()})
 	if err == nil {
 		err = service.Access.Apply(ctx, svc.Host, rows)
 	}
-	return service, err
+	return target{local: service, by: svc.Host}, err
 }
 
 // judge asks all questions, and prints why each answer that is another one is so.
@@ -96,7 +88,7 @@ func (c *call) judge(ctx context.Context, t target, tests []svc.AccessTest) erro
 	if turned > 0 {
 		return fmt.Errorf("%d of %d answers differ", turned, len(tests))
 	}
-	return c.done("%d answers are as expected", len(tests))
+	return c.done(nil, "%d answers are as expected", len(tests))
 }
 
 // said says a test as a bundle has it.

@@ -41,10 +41,8 @@ func addUser(flags *flag.FlagSet, c *call) rowsAction {
 			Email:       c.text("email", email),
 			Inactive:    !*active,
 		}
-		if err := t.createUser(ctx, user); err != nil {
-			return err
-		}
-		return c.done("added user %s", c.operand)
+		_, err := t.createUser(ctx, user)
+		return c.done(err, "added user %s", c.operand)
 	}
 }
 
@@ -57,10 +55,8 @@ func setUser(flags *flag.FlagSet, c *call) rowsAction {
 			Email:       c.nullable("email", email),
 			Inactive:    c.inactive(active),
 		}
-		if err := t.patchUser(ctx, c.operand, patch); err != nil {
-			return err
-		}
-		return c.done("changed user %s", c.operand)
+		_, err := t.patchUser(ctx, c.operand, patch)
+		return c.done(err, "changed user %s", c.operand)
 	}
 }
 
@@ -78,22 +74,18 @@ func (t target) user(ctx context.Context, id string) (svc.User, error) {
 	return t.far.Users.Read(ctx, id)
 }
 
-func (t target) createUser(ctx context.Context, user svc.User) (err error) {
+func (t target) createUser(ctx context.Context, user svc.User) (svc.User, error) {
 	if t.local != nil {
-		_, err = t.local.Users.Create(ctx, t.by, user)
-	} else {
-		_, err = t.far.Users.Create(ctx, user)
+		return t.local.Users.Create(ctx, t.by, user)
 	}
-	return err
+	return t.far.Users.Create(ctx, user)
 }
 
-func (t target) patchUser(ctx context.Context, id string, patch svc.UserPatch) (err error) {
+func (t target) patchUser(ctx context.Context, id string, patch svc.UserPatch) (svc.User, error) {
 	if t.local != nil {
-		_, err = t.local.Users.Patch(ctx, t.by, id, patch)
-	} else {
-		_, err = t.far.Users.Patch(ctx, id, patch)
+		return t.local.Users.Patch(ctx, t.by, id, patch)
 	}
-	return err
+	return t.far.Users.Patch(ctx, id, patch)
 }
 
 func (t target) removeUser(ctx context.Context, id string) error {

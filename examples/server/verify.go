@@ -56,10 +56,10 @@ func (c *call) verifyAudit(
 	case check.Fault != nil:
 		return fmt.Errorf("audit record %d %s", check.Fault.Number, check.Fault.Reason)
 	case check.Newest.Number == 0:
-		return c.say(nil, "There are no audit records.")
+		return c.done(nil, "There are no audit records.")
 	}
 	if check.Erased > 0 {
 		fmt.Fprintf(c.stderr, "%d texts of the records were erased.\n", check.Erased)
 	}
-	return c.say(nil, fmt.Sprintf("%d:%x", check.Newest.Number, check.Newest.Hash))
+	return c.done(nil, "%d:%x", check.Newest.Number, check.Newest.Hash)
 }

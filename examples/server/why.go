@@ -92,17 +92,6 @@ func (c *call) printDecision(r svc.Resolution) (err error) {
 	return err
 }
 
-// fetched returns a target over the access of a server, which the holder of the key must be allowed
-// to export.
-func fetched(ctx context.Context, t target) (target, error) {
-	rows, err := t.far.Access.Export(ctx)
-	if err != nil {
-		return t, err
-	}
-	service, err := judgedAlone(ctx, rows)
-	return target{local: service, by: svc.Host}, err
-}
-
 var whatCanCommand = rows{
 	name: "what-can", reads: true,
 	about: "list what somebody may do; with -url and nobody named," +
@@ -116,7 +105,7 @@ var whatCanCommand = rows{
 			}
 			all, err := t.whatCan(ctx, holder)
 			if err == nil && len(all) == 0 && !c.asJSON {
-				return c.done("nothing: no policy allows anything, check the id")
+				return c.done(nil, "nothing: no policy allows anything, check the id")
 			}
 			return show(c, sequence(all, err), "ACTION\tBANK\tALLOWED", ofCapability)
 		}
@@ -142,9 +131,12 @@ func (t target) whatCan(ctx context.Context, holder svc.Identity) ([]svc.Capabil
 	switch {
 	case t.local == nil && !named:
 		return t.far.Policies.WhatCanI(ctx)
-	case t.local == nil:
-		var err error
-		if t, err = fetched(ctx, t); err != nil {
+	case t.local == nil: // the holder of the key must be allowed to export
+		rows, err := t.export(ctx)
+		if err == nil {
+			t, err = judgedAlone(ctx, rows)
+		}
+		if err != nil {
 			return nil, err
 		}
 	case !named:

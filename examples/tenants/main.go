@@ -7,7 +7,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -133,44 +132,35 @@ func makeAll(ctx context.Context, tenants *svc.Tenants, count int, out io.Writer
 		}
 		there[tenant.Name] = true
 	}
+	making, stop := context.WithCancelCause(context.WithoutCancel(ctx)) // ends with the first failure
+	defer stop(nil)
 	names := make(chan string)
-	failed := make(chan error, 4)
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
 			for name := range names {
 				_, err := tenants.Create(ctx, name)
 				if err != nil && svc.ErrorCode(err) != svc.CodeExists {
-					failed <- err
-					return
+					stop(err)
 				}
 			}
 		})
 	}
 	began, made := time.Now(), 0
-	var err error
-	for i := 0; i < count && err == nil; i++ {
-		if there[name(i)] {
-			continue
-		}
-		select {
-		case names <- name(i):
+	for i := 0; i < count && making.Err() == nil; i++ {
+		if !there[name(i)] {
+			names <- name(i)
 			made++
-		case err = <-failed:
 		}
 	}
 	close(names)
 	all.Wait()
-	select {
-	case other := <-failed:
-		err = cmp.Or(err, other)
-	default:
+	if making.Err() != nil {
+		return context.Cause(making)
 	}
-	if err == nil {
-		took := time.Since(began).Round(time.Millisecond)
-		fmt.Fprintf(out, "made %d tenants in %s, %d were there\n", made, took, len(there))
-	}
-	return err
+	took := time.Since(began).Round(time.Millisecond)
+	fmt.Fprintf(out, "made %d tenants in %s, %d were there\n", made, took, len(there))
+	return nil
 }
 
 // migrateAll upgrades the tables of all tenants. Started again after an interruption, it goes on

@@ -175,7 +175,7 @@ func (r *Index) matching(action, bank string) []place {
 	var found []place
 	covering := func(pattern string) {
 		for _, p := range r.index[pattern] {
-			if r.policies.rows[p.policy].parsed.Statements[p.statement].CoversAction(action) {
+			if r.statement(p).CoversAction(action) {
 				found = append(found, p)
 			}
 		}

@@ -32,11 +32,7 @@ const (
 // without vouching. The caller owns the result. The time follows the number of users that the
 // matching statements reach.
 func (r *Index) WhoCan(action, bank string) WhoCan {
-	var own *policy.Named
-	if document, has := r.banks[bank]; has {
-		own = &policy.Named{ID: bank, Document: document}
-	}
-	of := r.schema.CompileBank(own).On(action)
+	of := r.schema.CompileBank(r.Bank(bank)).On(action)
 	reach := WhoCan{
 		Users: []string{}, ServiceAccounts: []string{}, Statements: []StatementRef{},
 		Public: of.Reach(action),
@@ -155,10 +151,5 @@ func (r *Index) isOpen(n int32) bool {
 }
 
 func (r *Index) anyActive(users []int32) bool {
-	for _, u := range users {
-		if r.active.has(u) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(users, r.active.has)
 }

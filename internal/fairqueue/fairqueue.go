@@ -180,7 +180,7 @@ func (r *Queue) Contended(owner string) bool {
 	return r.crowded(owner, time.Now())
 }
 
-// crowded is Crowded for a caller that holds the lock.
+// crowded is Contended for a caller that holds the lock.
 func (r *Queue) crowded(owner string, now time.Time) bool {
 	other := r.latest[0]
 	if other.owner == owner {

@@ -174,11 +174,13 @@ func (w *writer) text(dst []byte) []byte {
 }
 
 // Unquote returns the text that lit, a valid JSON string, stands for.
-func Unquote(lit []byte) string {
-	if slices.Contains(lit, '\\') {
-		var s string
-		_ = json.Unmarshal(lit, &s) // cannot fail: strictjson has checked it
-		return s
+func Unquote[T string | []byte](lit T) string {
+	for i := range len(lit) {
+		if lit[i] == '\\' {
+			var s string
+			_ = json.Unmarshal([]byte(lit), &s) // cannot fail: strictjson has checked it
+			return s
+		}
 	}
 	return string(lit[1 : len(lit)-1])
 }

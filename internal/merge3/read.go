@@ -120,7 +120,7 @@ func (r *reader) class() int32 {
 func (r *reader) object() value {
 	first := len(r.members)
 	for r.pos++; r.in[r.pos] != '}'; {
-		key := unquoted(r.word())
+		key := jcs.Unquote(r.word())
 		r.pos++
 		r.members = append(r.members, member{key, r.value()})
 		if r.err != nil {
@@ -165,7 +165,7 @@ func (r *reader) array() int32 {
 func (r *reader) scalar() int32 {
 	switch word := r.word(); {
 	case word[0] == '"' && strings.Contains(word, `\`):
-		r.scratch = jcs.AppendString(r.scratch[:0], unquoted(word))
+		r.scratch = jcs.AppendString(r.scratch[:0], jcs.Unquote(word))
 	case word[0] == '-' || '0' <= word[0] && word[0] <= '9':
 		r.scratch = jcs.AppendNumber(r.scratch[:0], []byte(word))
 	default:
@@ -190,14 +190,4 @@ func (r *reader) word() string {
 		r.pos++
 	}
 	return r.in[start:r.pos]
-}
-
-// unquoted returns the text of a valid JSON string.
-func unquoted(word string) string {
-	if strings.Contains(word, `\`) {
-		var s string
-		_ = json.Unmarshal([]byte(word), &s) // cannot fail: strictjson accepted it
-		return s
-	}
-	return word[1 : len(word)-1]
 }

@@ -92,10 +92,7 @@ func (c *Compiler) unmapped(banks ...*Named) *holder {
 }
 
 // administrative reports whether an action, or all that a pattern covers, is of the control plane.
-func administrative(action string) bool {
-	_, ok := firstAction(controlPlane, action)
-	return ok
-}
+func administrative(action string) bool { return covers(controlPlane, action) }
 
 // excess returns the first excess.
 func (m *comparison) excess() (Excess, bool) {

@@ -24,8 +24,7 @@ func ValidVouch(pattern string) error {
 // vouches reports whether a vouched pattern covers an action. An invalid pattern covers nothing.
 func vouches(pattern, action string) bool {
 	if pattern == allControl {
-		_, administers := firstAction(controlPlane, action)
-		return administers
+		return administrative(action)
 	}
 	return MatchAction(pattern, action)
 }
@@ -135,7 +134,7 @@ func (c *control) permits(of int, vouched []string, action string) bool {
 func controlClasses(patterns ...[]string) []string {
 	classes := slices.Clone(controlPlane)
 	for _, p := range slices.Concat(patterns...) {
-		if _, ok := firstAction(controlPlane, p); ok {
+		if administrative(p) {
 			classes = append(classes, p)
 		}
 	}

@@ -49,40 +49,34 @@ func because(reason string) func(action, bank string) string {
 	return func(string, string) string { return reason }
 }
 
+// undecided is the verdict of the zero Decision.
+var undecided = &verdict{
+	outcome: ImplicitDeny, reason: because("denied: nothing was decided"), final: true,
+}
+
+func (d Decision) said() *verdict {
+	if d.verdict == nil {
+		return undecided
+	}
+	return d.verdict
+}
+
 // Allowed reports whether the request is allowed.
-func (d Decision) Allowed() bool { return d.verdict != nil && d.verdict.outcome == Allow }
+func (d Decision) Allowed() bool { return d.said().outcome == Allow }
 
 // Outcome returns the outcome. The zero Decision has ImplicitDeny.
-func (d Decision) Outcome() Outcome {
-	if d.verdict == nil {
-		return ImplicitDeny
-	}
-	return d.verdict.outcome
-}
+func (d Decision) Outcome() Outcome { return d.said().outcome }
 
 // Reason returns one sentence for a person.
-func (d Decision) Reason() string {
-	if d.verdict == nil {
-		return "denied: nothing was decided"
-	}
-	return d.verdict.reason(d.action, d.bank)
-}
+func (d Decision) Reason() string { return d.said().reason(d.action, d.bank) }
 
 // Parameters returns a copy of the parameters of the allowed action. They are nil in a denial.
-func (d Decision) Parameters() Parameters {
-	if d.verdict == nil {
-		return nil
-	}
-	return d.verdict.parameters.clone()
-}
+func (d Decision) Parameters() Parameters { return d.said().parameters.clone() }
 
 // Parameter returns a copy of the value of one parameter; nil: it is not set, or unknown.
 func (d Decision) Parameter(name string) any {
-	if d.verdict == nil || d.verdict.parameters == nil {
-		return nil
-	}
 	if i := d.Schema().Index(name); i >= 0 {
-		return cloned(d.verdict.parameters[i])
+		return cloned(d.said().parameters.at(i))
 	}
 	return nil
 }
@@ -108,7 +102,7 @@ func (d Decision) Strategy() (strategy string, ok bool) {
 // pattern covers is allowed, unless a statement denies it, the subject is closed or a document does
 // not parse.
 func (d Decision) Vouch(patterns []string) Decision {
-	if d.bank != controlBank || d.Outcome() != ImplicitDeny || d.verdict == nil || d.verdict.final {
+	if d.bank != controlBank || d.Outcome() != ImplicitDeny || d.said().final {
 		return d
 	}
 	if slices.ContainsFunc(patterns, func(p string) bool { return vouches(p, d.action) }) {

@@ -36,10 +36,7 @@ type Statement struct {
 }
 
 // CoversAction reports whether an action pattern of the statement covers an action.
-func (s *Statement) CoversAction(action string) bool {
-	_, covers := firstAction(s.Actions, action)
-	return covers
-}
+func (s *Statement) CoversAction(action string) bool { return covers(s.Actions, action) }
 
 // ParseDocument parses an access policy. It refuses everything that the rules do not allow, with a
 // *strictjson.Error whose pointer is relative to the document. A null key counts as absent. version

@@ -37,13 +37,11 @@ type classVerdict struct{ sides []*side }
 
 // newGrid returns the grid of two tables and of banks. Either table may be nil.
 func newGrid(call Call, banks []string, one, other *table) *classGrid {
-	g := &classGrid{}
-	g.take(one, first, nil)
-	if one.parallel(other) {
-		g.take(other, second, one)
+	g, shares := &classGrid{}, one.parallel(other)
+	g.take(one, first, false)
+	g.take(other, second, shares)
+	if shares {
 		g.apart = bitsets(1, len(g.seats))[0]
-	} else {
-		g.take(other, second, nil)
 	}
 	statements := make([]*Statement, len(g.seats))
 	for i, s := range g.seats {
@@ -73,9 +71,9 @@ func (t *table) broken() bool {
 	return slices.ContainsFunc(t.sides, func(ways []attachedBy) bool { return broken(ways) != nil })
 }
 
-// take gives each statement of a table a seat. like is a table that already has seats, or nil. A
-// statement with an equal one at the same position in like shares that seat.
-func (g *classGrid) take(t *table, as uint8, like *table) {
+// take gives each statement of a table a seat. If it shares, a statement with an equal one at the
+// same position in the table that already has seats shares that seat.
+func (g *classGrid) take(t *table, as uint8, shares bool) {
 	if t == nil {
 		return
 	}
@@ -95,7 +93,7 @@ func (g *classGrid) take(t *table, as uint8, like *table) {
 	}
 	seats := map[role]int{} // the first seat of each way
 	for i := range g.seats {
-		if s := &g.seats[i]; like != nil && s.statement == 0 {
+		if s := &g.seats[i]; shares && s.statement == 0 {
 			seats[roleOf(s.side, s.attachedBy)] = i
 		}
 	}

@@ -104,23 +104,25 @@ func (m *merged) parameters() Parameters {
 
 // join returns the list of all values that matches in gathering order set. nil: none sets one.
 func (p *Parameter) join(i int, matches []*match) any {
-	if p.Type == parameter.ObjectList {
-		var all []json.RawMessage
-		for _, c := range matches {
-			list, _ := c.sets[i].([]json.RawMessage)
-			all = behind(all, list)
-		}
-		return orNil(distinctObjects(all))
+	switch {
+	case p.Type == parameter.ObjectList:
+		return orNil(once(listed[json.RawMessage](i, matches), canonical))
+	case p.Merge == parameter.Union:
+		return orNil(distinct(listed[string](i, matches)))
 	}
-	var all []string
+	return orNil(once(listed[string](i, matches), itself))
+}
+
+// listed returns all elements of the lists that matches set. nil: none sets one.
+func listed[T any](i int, matches []*match) (all []T) {
 	for _, c := range matches {
-		list, _ := c.sets[i].([]string)
-		all = behind(all, list)
+		list, _ := c.sets[i].([]T)
+		if all == nil && list != nil {
+			all = make([]T, 0, len(list))
+		}
+		all = append(all, list...)
 	}
-	if p.Merge == parameter.Union {
-		return orNil(distinct(all))
-	}
-	return orNil(once(all))
+	return all
 }
 
 // orNil returns a list as a value: a nil list is not set.
@@ -212,17 +214,17 @@ func (p *Parameter) combine(own, other any) any {
 		if p.Narrow == parameter.Intersect {
 			return intersection(objects, other.([]json.RawMessage), canonical)
 		}
-		return distinctObjects(joined(objects, other.([]json.RawMessage)))
+		return once(joined(objects, other.([]json.RawMessage)), canonical)
 	}
 	texts, others := own.([]string), other.([]string)
 	if p.Narrow == parameter.Intersect {
-		return intersection(texts, others, func(s string) string { return s })
+		return intersection(texts, others, itself)
 	}
 	both := joined(texts, others)
 	if p.Narrow == parameter.Unite || p.Merge == parameter.Union {
 		return distinct(both)
 	}
-	return once(both)
+	return once(both, itself)
 }
 
 // settle records, for each recorded match, which match won over its value.
@@ -237,14 +239,6 @@ func (m *merged) settle() {
 	}
 }
 
-// behind appends b to a. It returns nil only when both are nil.
-func behind[T any](a, b []T) []T {
-	if a == nil && b != nil {
-		a = make([]T, 0, len(b))
-	}
-	return append(a, b...)
-}
-
 // joined returns a new list of the elements of both lists.
 func joined[T any](a, b []T) []T {
 	return append(append(make([]T, 0, len(a)+len(b)), a...), b...)
@@ -257,15 +251,19 @@ func distinct(list []string) []string {
 	return slices.Compact(list)
 }
 
-// once removes repeats in place, and keeps the first of equal texts. Nil stays nil.
-func once(list []string) []string {
-	seen := make(map[string]bool, len(list))
-	return slices.DeleteFunc(list, func(text string) bool {
-		again := seen[text]
-		seen[text] = true
+// once keeps, in place, the first of the elements with equal keys. Nil stays nil.
+func once[T any, K comparable](list []T, key func(T) K) []T {
+	seen := make(map[K]bool, len(list))
+	return slices.DeleteFunc(list, func(v T) bool {
+		k := key(v)
+		again := seen[k]
+		seen[k] = true
 		return again
 	})
 }
+
+// itself is the key of a text.
+func itself(text string) string { return text }
 
 // intersection returns the elements of a whose keys b has, each once. It is never nil.
 func intersection[T any](a, b []T, key func(T) string) []T {
@@ -280,18 +278,6 @@ func intersection[T any](a, b []T, key func(T) string) []T {
 		}
 	}
 	return both
-}
-
-// distinctObjects keeps, of objects that are equal as JSON values, the first as written. Nil stays
-// nil.
-func distinctObjects(all []json.RawMessage) []json.RawMessage {
-	seen := make(map[string]bool, len(all))
-	return slices.DeleteFunc(all, func(object json.RawMessage) bool {
-		key := canonical(object)
-		again := seen[key]
-		seen[key] = true
-		return again
-	})
 }
 
 // canonical is equal for equal JSON values. A value without a canonical form equals only a value

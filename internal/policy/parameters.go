@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -50,14 +51,7 @@ func (s *Schema) firstSet(p Parameters) string {
 // compare compares two values of an integer or a level.
 func (p *Parameter) compare(a, b any) int {
 	if n, is := a.(int64); is {
-		m := b.(int64)
-		switch {
-		case n < m:
-			return -1
-		case n > m:
-			return 1
-		}
-		return 0
+		return cmp.Compare(n, b.(int64))
 	}
 	return p.rank(a) - p.rank(b)
 }
@@ -202,12 +196,7 @@ func (p Parameters) weight() (n int) {
 }
 
 // Weight is about how many bytes the parameters of the decision take in JSON.
-func (d Decision) Weight() int {
-	if d.verdict == nil {
-		return 0
-	}
-	return d.verdict.parameters.weight()
-}
+func (d Decision) Weight() int { return d.said().parameters.weight() }
 
 // equal reports whether parameters are equal byte by byte.
 func (p Parameters) equal(other Parameters) bool {

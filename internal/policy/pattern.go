@@ -93,6 +93,12 @@ func firstAction(patterns []string, action string) (string, bool) {
 	return "", false
 }
 
+// covers reports whether one of the patterns covers the action. All must be valid.
+func covers(patterns []string, action string) bool {
+	_, ok := firstAction(patterns, action)
+	return ok
+}
+
 // closestBank returns the most specific pattern that covers the bank. All patterns must be valid.
 func closestBank(patterns []string, bank string) (string, bool) {
 	closest, found := "", false

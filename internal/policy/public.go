@@ -134,7 +134,7 @@ func (b *Bank) public(action string, in *Context) *verdict {
 	if o == nil {
 		return b.shut
 	}
-	if _, ok := firstAction(o.actions, action); ok {
+	if covers(o.actions, action) {
 		return o.allowed
 	}
 	return o.denied

@@ -325,8 +325,3 @@ func (m *comparison) apart(b *Bank, action string) map[context]saying {
 	}
 	return said
 }
-
-func covers(patterns []string, action string) bool {
-	_, ok := firstAction(patterns, action)
-	return ok
-}

@@ -195,19 +195,20 @@ func (t *table) judge(action, bank string, rec *recorder) *verdict {
 	for i, ways := range t.sides {
 		sides[i] = t.examine(ways, action, bank, rec)
 	}
-	r := rule(sides)
-	v := &verdict{outcome: r.outcome, final: r.cause == documentBroken}
-	switch of := sides[r.side]; r.cause {
-	case statementDenies:
-		v.reason = because("denied by " + of.denied.String())
-	case documentBroken:
-		words, fault := of.broken.words(), of.broken.fault
-		v.reason = because(fmt.Sprintf("denied: %s is not valid: %v", words, fault))
-	case sideSilent:
-		v.reason = lacking(t.silence(r.side))
-	case allAllow:
+	outcome, by := rule(sides)
+	v, of := &verdict{outcome: outcome}, sides[by]
+	switch {
+	case outcome == Allow:
 		v.parameters, v.reason = narrowed(sides), because(allowance(sides))
 		v.own = t.schema.strategyOf(v.parameters)
+	case outcome == ExplicitDeny:
+		v.reason = because("denied by " + of.denied.String())
+	case of.isBroken():
+		words, fault := of.broken.words(), of.broken.fault
+		v.reason = because(fmt.Sprintf("denied: %s is not valid: %v", words, fault))
+		v.final = true
+	default:
+		v.reason = lacking(t.silence(by))
 	}
 	return v
 }
@@ -233,36 +234,19 @@ func (t *table) silence(side int) string {
 	return t.sides[side][0].words() + " does not allow"
 }
 
-// ruling is the result of all sides together.
-type ruling struct {
-	outcome Outcome
-	cause   cause
-	side    int // the first side with this cause
-}
-
-// cause is the reason of a ruling.
-type cause int
-
-const (
-	statementDenies cause = iota
-	documentBroken
-	sideSilent
-	allAllow
-)
-
 // rule combines the sides. If one side denies, the request is denied. To be allowed, all sides must
-// allow it.
-func rule(sides []*side) ruling {
-	if i := slices.IndexFunc(sides, (*side).denies); i >= 0 {
-		return ruling{ExplicitDeny, statementDenies, i}
+// allow it. It returns the first side that makes the request denied, or 0.
+func rule(sides []*side) (outcome Outcome, by int) {
+	if by = slices.IndexFunc(sides, (*side).denies); by >= 0 {
+		return ExplicitDeny, by
 	}
-	if i := slices.IndexFunc(sides, (*side).isBroken); i >= 0 {
-		return ruling{ImplicitDeny, documentBroken, i}
+	if by = slices.IndexFunc(sides, (*side).isBroken); by >= 0 {
+		return ImplicitDeny, by
 	}
-	if i := slices.IndexFunc(sides, (*side).isSilent); i >= 0 {
-		return ruling{ImplicitDeny, sideSilent, i}
+	if by = slices.IndexFunc(sides, (*side).isSilent); by >= 0 {
+		return ImplicitDeny, by
 	}
-	return ruling{Allow, allAllow, 0}
+	return Allow, 0
 }
 
 // lacking returns the reason of a denial for lack of an allow.

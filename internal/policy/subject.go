@@ -104,13 +104,7 @@ func gather(grants []Grant) []Grant {
 		)
 	})
 	type reached struct{ policy, group string }
-	seen := map[reached]bool{}
-	return slices.DeleteFunc(sorted, func(g Grant) bool {
-		r := reached{g.PolicyID, g.Group}
-		again := seen[r]
-		seen[r] = true
-		return again
-	})
+	return once(sorted, func(g Grant) reached { return reached{g.PolicyID, g.Group} })
 }
 
 // words is the policy in a sentence, after "statement 0 of ".

@@ -279,9 +279,9 @@ func (r *row) rule(view int, action int32) (Outcome, Parameters) {
 	if s == nil {
 		return ImplicitDeny, nil
 	}
-	switch said := rule(s.sides); {
-	case said.outcome != Allow:
-		return said.outcome, nil
+	switch outcome, _ := rule(s.sides); {
+	case outcome != Allow:
+		return outcome, nil
 	case r.shut[view]:
 		return ImplicitDeny, nil
 	}

@@ -1,6 +1,8 @@
 package readcache
 
 import (
+	"slices"
+
 	"github.com/extsvc/svc/internal/policy"
 )
 
@@ -29,15 +31,7 @@ func (s *Set) Add(id string) {
 func (s Set) has(id string) bool { return id != "" && s[id] }
 
 func (s Set) hasAny(ids []string) bool {
-	if len(s) == 0 {
-		return false
-	}
-	for _, id := range ids {
-		if s[id] {
-			return true
-		}
-	}
-	return false
+	return len(s) > 0 && slices.ContainsFunc(ids, func(id string) bool { return s[id] })
 }
 
 // Drop forgets what has changed, and nothing else. It is quick and does no I/O.

@@ -96,7 +96,12 @@ func (v View) Holds(generation int64) bool {
 	return generation == v.Generation || v.applied && generation < v.Generation
 }
 
-func (c *Cache) view() (View, bool) {
+// View returns the latest generation known. false: the cache cannot be used now, because the store
+// cannot be seen, or was last seen too long ago.
+func (c *Cache) View() (View, bool) {
+	if c == nil {
+		return View{}, false
+	}
 	current := c.current()
 	heard, applied := c.heard.Load(), c.applied.Load()
 	if heard > applied {
@@ -108,17 +113,21 @@ func (c *Cache) view() (View, bool) {
 // behind reports whether a read has shown a generation whose changes are not applied yet.
 func (g *generations) behind() bool { return g.heard.Load() > g.applied.Load() }
 
-func (g *generations) hear(generation int64) {
+// Hear records the generation that a read has shown, and wakes the follower when it is behind.
+func (c *Cache) Hear(generation int64) {
+	if c == nil {
+		return
+	}
 	for {
-		heard := g.heard.Load()
+		heard := c.heard.Load()
 		if generation <= heard {
 			return
 		}
-		if g.heard.CompareAndSwap(heard, generation) {
+		if c.heard.CompareAndSwap(heard, generation) {
 			break
 		}
 	}
-	if wake := g.wake.Load(); wake != nil && generation > g.applied.Load() {
+	if wake := c.wake.Load(); wake != nil && generation > c.applied.Load() {
 		(*wake)()
 	}
 }
@@ -127,7 +136,7 @@ func (g *generations) hear(generation int64) {
 func (c *Cache) follow(ctx context.Context) {
 	c.follows.Store(true)
 	for ctx.Err() == nil {
-		// It shares no outcome with catchUp: it may be told less than was committed.
+		// It shares no outcome with CatchUp: it may be told less than was committed.
 		if err := c.applyNext(ctx, true); err != nil {
 			background.Wait(ctx, time.After(seePause))
 			continue
@@ -136,9 +145,13 @@ func (c *Cache) follow(ctx context.Context) {
 	}
 }
 
-// catchUp applies all changes that were committed before the call. Concurrent callers share the
-// outcome. So ctx is one that does not end.
-func (c *Cache) catchUp(ctx context.Context) error {
+// CatchUp drops what was committed before the call, in any process. Concurrent callers share the
+// outcome, so the end of ctx does not end the work.
+func (c *Cache) CatchUp(ctx context.Context) error {
+	if c == nil {
+		return nil
+	}
+	ctx = context.WithoutCancel(ctx)
 	_, err := c.catching.Do(func() (struct{}, error) { return struct{}{}, c.applyNext(ctx, false) })
 	return err
 }
@@ -180,7 +193,7 @@ func (c *Cache) applyNext(ctx context.Context, follows bool) error {
 // restored from a backup.
 func (c *Cache) apply(changes Changes, heard int64) {
 	if changes.Reset || changes.Generation < heard {
-		c.clear()
+		c.Reset()
 		c.heard.CompareAndSwap(heard, min(heard, changes.Generation))
 	}
 	changes.Drop()

@@ -128,41 +128,11 @@ func (c *Cache) OnReset(clear func()) {
 	}
 }
 
-func (c *Cache) clear() {
-	for _, clear := range c.clears {
-		clear()
-	}
-}
-
 // Follow starts to follow the store, if nothing has yet.
 func (c *Cache) Follow() {
 	if c != nil {
 		c.begin()
 	}
-}
-
-// View returns the latest generation known. false: the cache cannot be used now, because the store
-// cannot be seen, or was last seen too long ago.
-func (c *Cache) View() (View, bool) {
-	if c == nil {
-		return View{}, false
-	}
-	return c.view()
-}
-
-// Hear records the generation that a read has shown, and wakes the follower when it is behind.
-func (c *Cache) Hear(generation int64) {
-	if c != nil {
-		c.hear(generation)
-	}
-}
-
-// CatchUp drops what was committed before the call, in any process.
-func (c *Cache) CatchUp(ctx context.Context) error {
-	if c == nil {
-		return nil
-	}
-	return c.catchUp(context.WithoutCancel(ctx)) // others share the outcome
 }
 
 // Renew is CatchUp where a View does not see the store by itself.
@@ -182,7 +152,11 @@ func (c *Cache) Bytes() int64 {
 }
 
 // Reset forgets everything that was read.
-func (c *Cache) Reset() { c.clear() }
+func (c *Cache) Reset() {
+	for _, clear := range c.clears {
+		clear()
+	}
+}
 
 // Standing returns the cached values for a decision, if both exist and hold.
 func (c *Cache) Standing(who Holder, bank string) (*Standing, *policy.Bank, bool) {
@@ -208,7 +182,7 @@ func (c *Cache) Again(
 	if c == nil {
 		return 0, false
 	}
-	v, ok := c.view()
+	v, ok := c.View()
 	now = c.banks.Now()
 	if !ok || !v.applied {
 		return now, false
@@ -289,7 +263,7 @@ func (c *Cache) LoadSender(
 		return holder, err
 	}
 	get := func() (Holder, bool) {
-		v, fresh := c.view()
+		v, fresh := c.View()
 		m, found := c.senders.Get(sender)
 		if !fresh || !found || !v.Holds(m.generation) {
 			return Holder{}, false

@@ -128,12 +128,14 @@ func (l *rules) narrow(sofar, scoping *given) *given {
 			owned, _ := o.([]string)
 			scoped, _ := n.([]string)
 			out.set(p.Name, l.narrowList[p.Name](owned, scoped))
-		case p.Narrow == parameter.Append:
+		default:
+			join := commonObjects
+			if p.Narrow == parameter.Append {
+				join = setOnly(l.joinGroups)
+			}
 			owned, _ := o.([]json.RawMessage)
 			scoped, _ := n.([]json.RawMessage)
-			out.set(p.Name, setOnly(l.joinGroups)(owned, scoped))
-		default:
-			out.set(p.Name, commonObjects(o, n))
+			out.set(p.Name, join(owned, scoped))
 		}
 	}
 	return out
@@ -171,7 +173,8 @@ func (l *rules) lessen(holder, narrowing *given) *given {
 			scoped, _ := n.([]string)
 			out.set(p.Name, lesserText(h.([]string), scoped))
 		case h != nil && objects:
-			out.set(p.Name, commonObjects(h, n))
+			scoped, _ := n.([]json.RawMessage)
+			out.set(p.Name, commonObjects(h.([]json.RawMessage), scoped))
 		default:
 			l.drop(narrowing, p.Name)
 		}
@@ -226,36 +229,47 @@ func union(a, b []string) []string {
 	return out
 }
 
-// intersection returns the common strings. When one list is unset, it returns the other. Without a
-// common string it returns an empty list.
-func intersection(a, b []string) []string {
-	if a == nil {
-		return b
-	}
-	if b == nil {
-		return a
-	}
-	out := []string{}
-	for _, s := range a {
-		if slices.Contains(b, s) && !slices.Contains(out, s) {
-			out = append(out, s)
+// intersection and commonObjects return what both lists have. When one list is unset, they return
+// the other. Without a common element they return an empty list.
+var (
+	intersection  = setOnly(common(equalText))
+	commonObjects = setOnly(common(equalJSON))
+)
+
+// common returns what returns the elements of one list that the other has as well, each once.
+func common[T any](equal func(a, b T) bool) func(a, b []T) []T {
+	return func(a, b []T) []T {
+		out := []T{}
+		for _, v := range a {
+			same := func(o T) bool { return equal(v, o) }
+			if slices.ContainsFunc(b, same) && !slices.ContainsFunc(out, same) {
+				out = append(out, v)
+			}
 		}
+		return out
 	}
-	return out
 }
 
-// inOrder returns every string once, where it comes first. Two unset lists give an unset one.
-func inOrder(a, b []string) []string {
-	if a == nil && b == nil {
-		return nil
-	}
-	out := []string{}
-	for _, s := range slices.Concat(a, b) {
-		if !slices.Contains(out, s) {
-			out = append(out, s)
+// inOrder and concatenation return the elements of a, then those of b, each as written where it
+// comes first. Two unset lists give an unset one.
+var (
+	inOrder       = joined(equalText)
+	concatenation = joined(equalJSON)
+)
+
+func joined[T any](equal func(a, b T) bool) func(a, b []T) []T {
+	return func(a, b []T) []T {
+		if a == nil && b == nil {
+			return nil
 		}
+		out := []T{}
+		for _, v := range slices.Concat(a, b) {
+			if !slices.ContainsFunc(out, func(o T) bool { return equal(v, o) }) {
+				out = append(out, v)
+			}
+		}
+		return out
 	}
-	return out
 }
 
 // setOnly returns the list that is set, as it is, or else what both are joined to.
@@ -270,41 +284,7 @@ func setOnly[T any](join func(a, b []T) []T) func(a, b []T) []T {
 	}
 }
 
-// commonObjects returns the objects of one list that the other has as well, each once. When one is
-// unset, it returns the other.
-func commonObjects(one, other any) any {
-	a, _ := one.([]json.RawMessage)
-	b, _ := other.([]json.RawMessage)
-	if a == nil {
-		return b
-	} else if b == nil {
-		return a
-	}
-	out := []json.RawMessage{}
-	for _, object := range a {
-		equal := func(o json.RawMessage) bool { return equalJSON(object, o) }
-		if slices.ContainsFunc(b, equal) && !slices.ContainsFunc(out, equal) {
-			out = append(out, object)
-		}
-	}
-	return out
-}
-
-// concatenation returns the groups of a, then those of b. Of groups equal as JSON, the first stays
-// as written.
-func concatenation(a, b []json.RawMessage) []json.RawMessage {
-	if a == nil && b == nil {
-		return nil
-	}
-	out := []json.RawMessage{}
-	for _, group := range slices.Concat(a, b) {
-		equal := func(o json.RawMessage) bool { return equalJSON(group, o) }
-		if !slices.ContainsFunc(out, equal) {
-			out = append(out, group)
-		}
-	}
-	return out
-}
+func equalText(a, b string) bool { return a == b }
 
 func equalJSON(a, b json.RawMessage) bool {
 	x, errX := jcs.Canonical(a)

@@ -87,11 +87,7 @@ func decide(f findings) policy.Outcome {
 		return policy.ImplicitDeny
 	case f.denied != nil:
 		return policy.ExplicitDeny
-	case f.broken != nil:
-		return policy.ImplicitDeny
-	case f.allowed == nil:
-		return policy.ImplicitDeny
-	case slices.Contains(f.within, nil):
+	case f.broken != nil, f.allowed == nil, slices.Contains(f.within, nil):
 		return policy.ImplicitDeny
 	}
 	return policy.Allow
