@@ -171,6 +171,9 @@ func (d document) size() int64 {
 	for _, p := range d.catalog.Problems {
 		n += bytesOf(len(p.ID)) + bytesOf(len(p.Reason))
 	}
+	for former, present := range d.catalog.Renames {
+		n += 4*textSize + bytesOf(len(former)) + bytesOf(len(present)) // the map keeps a third of its places free
+	}
 	return n
 }
 

@@ -123,6 +123,7 @@ func TestBytesAreReal(t *testing.T) {
 		"labels":       `{"templates":[` + strings.Repeat(`{"id":"%d","name":"A","tags":`+labels(20)+`,"integrations":`+labels(3)+`,"manifest_file":"m"},`, 5000) + `{}]}`,
 		"manifests":    `{"templates":[` + strings.Repeat(`{"id":"%d","name":"A","manifest":{"x":"`+strings.Repeat("m", 5000)+`"}},`, 500) + `{}]}`,
 		"bad entries":  `{"templates":[` + strings.Repeat(`{"id":"%d"},`, 20000) + `{}]}`,
+		"renames":      `{"templates":[],"renames":{` + strings.Repeat(`"former-%d":"present",`, 20000) + `"x":"present"}}`,
 		"all the same": `{"templates":[` + strings.Repeat(`{"id":"a%.0d","name":"A","manifest":{"version":"1"}},`, 5000) + `{}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -159,9 +159,12 @@ func showOne(c *call, row any) error {
 func joined(cells []any) string {
 	words := make([]string, len(cells))
 	for i, cell := range cells {
-		if text, is := cell.(*string); !is {
+		switch text, is := cell.(*string); {
+		case !is:
 			words[i] = plain(fmt.Sprint(cell))
-		} else if words[i] = "-"; text != nil {
+		case text == nil:
+			words[i] = "-"
+		default:
 			words[i] = plain(*text)
 		}
 	}
