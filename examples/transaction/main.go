@@ -31,6 +31,11 @@ func main() {
 	defer stop()
 	db := flag.String("db", "shop.db", "the database: a file, or a URL of PostgreSQL")
 	flag.Parse()
+	for _, customer := range flag.Args() {
+		if strings.HasPrefix(customer, "-") {
+			log.Fatal("flags come before the customers: ", customer)
+		}
+	}
 	s, err := openCounter(ctx, *db, svc.Config{
 		Events: svc.EventConfig{OnEvent: tell},
 		Logger: slog.Default(),
@@ -56,7 +61,7 @@ type counter interface {
 }
 
 func openCounter(ctx context.Context, db string, config svc.Config) (counter, error) {
-	if strings.HasPrefix(db, "postgres://") {
+	if strings.HasPrefix(db, "postgres://") || strings.HasPrefix(db, "postgresql://") {
 		return openPgx(ctx, db, config)
 	}
 	return open(ctx, db, config)
