@@ -59,18 +59,6 @@ func (h *Handler) removePolicyOfBank(w http.ResponseWriter, r *request) error {
 	})
 }
 
-func (h *Handler) policyOfBankInQuery(w http.ResponseWriter, r *request) error {
-	return h.policyOfBank(w, r)
-}
-
-func (h *Handler) setPolicyOfBankInQuery(w http.ResponseWriter, r *request) error {
-	return h.setPolicyOfBank(w, r)
-}
-
-func (h *Handler) removePolicyOfBankInQuery(w http.ResponseWriter, r *request) error {
-	return h.removePolicyOfBank(w, r)
-}
-
 func wirePolicyOfBank(p svc.BankPolicy) wire.PolicyOfBank {
 	return wire.PolicyOfBank{BankID: p.BankID, Document: p.Document}
 }

@@ -34,7 +34,7 @@ var routes = slices.Concat(
 		{Route{"POST", "/debug/simulate"}, (*Handler).simulate, nil},
 		{Route{"POST", "/decide"}, (*Handler).decide, nil},
 		{Route{"POST", "/introspect"}, (*Handler).introspect, []string{"inactive"}},
-		{Route{"GET", "/me/resolve"}, (*Handler).resolveMe, []string{
+		{Route{"GET", "/me/resolve"}, (*Handler).resolve, []string{
 			"bank", "action", "channel", "topic",
 		}},
 		{Route{"GET", "/me/what-can"}, (*Handler).whatCanI, nil},
