@@ -30,10 +30,6 @@ func (r *request) holder() svc.Identity {
 }
 
 func (h *Handler) issueKey(w http.ResponseWriter, r *request) error {
-	full, err := r.query.full()
-	if err != nil {
-		return err
-	}
 	body, err := decode[wire.CreateAPIKey](h, w, r)
 	if err != nil {
 		return err
@@ -58,7 +54,7 @@ func (h *Handler) issueKey(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return sendIssued(w, issued, full)
+	return sendIssued(w, issued, r.full)
 }
 
 func (h *Handler) patchKey(w http.ResponseWriter, r *request) error {
@@ -133,10 +129,6 @@ func isStrict(text string) bool {
 }
 
 func (h *Handler) rotateKey(w http.ResponseWriter, r *request) error {
-	full, err := r.query.full()
-	if err != nil {
-		return err
-	}
 	in, err := decode[wire.RotateAPIKey](h, w, r)
 	if err != nil {
 		return err
@@ -155,7 +147,7 @@ func (h *Handler) rotateKey(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return sendIssued(w, issued, full)
+	return sendIssued(w, issued, r.full)
 }
 
 func (h *Handler) revokeKey(w http.ResponseWriter, r *request) error {
@@ -190,11 +182,7 @@ func (h *Handler) sweepKeys(w http.ResponseWriter, r *request) error {
 
 // listKeys answers with a list of a holder's keys in the requested view.
 func (h *Handler) listKeys(w http.ResponseWriter, r *request) error {
-	full, err := r.query.full()
-	if err != nil {
-		return err
-	}
-	if full {
+	if r.full {
 		return sendKeys(h, w, r, r.holder(), svc.KeyQuery{}, wireFullAPIKey)
 	}
 	return sendKeys(h, w, r, r.holder(), svc.KeyQuery{}, wireAPIKey)

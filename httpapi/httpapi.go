@@ -213,6 +213,7 @@ type request struct {
 	path   string            // the path of the route
 	params map[string]string // the parameters of the path
 	query  query
+	full   bool // the query asks for the full view
 }
 
 // own reports whether the route is about what belongs to the caller.
@@ -287,6 +288,10 @@ func (h *Handler) serveCaller(a *answer, r *http.Request, path string, document 
 	if err == nil {
 		err = checkConditions(r, route.Path)
 	}
+	full := false
+	if err == nil {
+		full, err = given.full()
+	}
 	if err != nil {
 		return err
 	}
@@ -294,7 +299,7 @@ func (h *Handler) serveCaller(a *answer, r *http.Request, path string, document 
 		r = r.WithContext(h.served)
 	}
 	return route.serve(h, a, &request{
-		Request: r, by: by, path: route.Path, params: params, query: given,
+		Request: r, by: by, path: route.Path, params: params, query: given, full: full,
 	})
 }
 
