@@ -180,14 +180,11 @@ func (h *Handler) patchTemplate(w http.ResponseWriter, r *request) error {
 	patch := svc.TemplatePatch{
 		Description: textPatch(in.Description), Category: textPatch(in.Category),
 	}
-	for _, err := range []error{
-		required("/name", in.Name, &patch.Name),
+	err = cmp.Or(required("/name", in.Name, &patch.Name),
 		required("/integrations", in.Integrations, &patch.Integrations),
-		required("/tags", in.Tags, &patch.Tags),
-	} {
-		if err != nil {
-			return err
-		}
+		required("/tags", in.Tags, &patch.Tags))
+	if err != nil {
+		return err
 	}
 	if in.Manifest.Null {
 		return svc.Invalid("/manifest", "must not be null")
@@ -225,12 +222,7 @@ func required[T any](pointer string, in strictjson.Optional[T], to **T) error {
 }
 
 func (h *Handler) deleteTemplate(w http.ResponseWriter, r *request) error {
-	match, err := r.ifMatch()
-	if err != nil {
-		return err
-	}
-	err = h.templates(r).Delete(r.Context(), r.by, r.params["template_id"], match...)
-	return sendNothing(w, err)
+	return deleteRow(w, r, r.params["template_id"], h.templates(r).Delete)
 }
 
 func (h *Handler) installTemplate(w http.ResponseWriter, r *request) error {
