@@ -173,30 +173,19 @@ func (h *Handler) template(w http.ResponseWriter, r *request) error {
 }
 
 func (h *Handler) patchTemplate(w http.ResponseWriter, r *request) error {
-	in, err := decode[wire.PatchTemplate](h, w, r)
-	if err != nil {
-		return err
-	}
-	patch := svc.TemplatePatch{
-		Description: textPatch(in.Description), Category: textPatch(in.Category),
-	}
-	err = cmp.Or(required("/name", in.Name, &patch.Name),
-		required("/integrations", in.Integrations, &patch.Integrations),
-		required("/tags", in.Tags, &patch.Tags))
-	if err != nil {
-		return err
-	}
-	if in.Manifest.Null {
-		return svc.Invalid("/manifest", "must not be null")
-	}
-	patch.Manifest = in.Manifest.Value
-	match, err := r.ifMatch()
-	if err != nil {
-		return err
-	}
-	id := r.params["template_id"]
-	template, err := h.templates(r).Patch(r.Context(), r.by, id, patch, match...)
-	return sendTemplate(w, template, err)
+	return patchRow(h, w, r, r.params["template_id"], wireTemplate, func(
+		in wire.PatchTemplate,
+	) (patch svc.TemplatePatch, err error) {
+		patch.Description, patch.Category = textPatch(in.Description), textPatch(in.Category)
+		patch.Manifest = in.Manifest.Value
+		err = cmp.Or(required("/name", in.Name, &patch.Name),
+			required("/integrations", in.Integrations, &patch.Integrations),
+			required("/tags", in.Tags, &patch.Tags))
+		if err == nil && in.Manifest.Null {
+			err = svc.Invalid("/manifest", "must not be null")
+		}
+		return patch, err
+	}, h.templates(r).Patch)
 }
 
 // textPatch reads a text of a patch; null clears it.
