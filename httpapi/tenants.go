@@ -82,7 +82,7 @@ func (h *Handler) in(a *answer, r *http.Request, serve func(*Handler) error) err
 	}
 	session := h.bySession(r)
 	if !session && h.bearerOf(r) == "" {
-		return challenge(h.hasCredential(r))
+		return errUnauthenticated
 	}
 	known := false
 	name := h.prefix.TenantOf(r, h.options.Tenant)
@@ -110,7 +110,7 @@ func (h *Handler) in(a *answer, r *http.Request, serve func(*Handler) error) err
 		a.tenant = name // it exists, or nobody can tell
 	}
 	if !known && session && svc.ErrorCode(err) == svc.CodeNotFound {
-		return challenge(false) // whether there is a session is not known
+		return errUnauthenticated // whether there is a session is not known
 	}
 	return err
 }
