@@ -3,12 +3,12 @@ package httpapi
 import (
 	"iter"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/inbound"
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/wire"
 	"github.com/extsvc/svc/limits"
@@ -202,40 +202,19 @@ func sendKeys[A appender](
 	if err != nil {
 		return err
 	}
-	list := func(query svc.KeyQuery) iter.Seq2[svc.APIKey, error] {
-		query.Bare = true
-		return h.service.Keys.List(r.Context(), r.by, holder, query)
-	}
-	position := func(k svc.APIKey) []string {
+	query.Bare = true
+	form := listForm[svc.APIKey, A]{"[", "]", answer, func(k svc.APIKey) []string {
 		return []string{filter.Position(k).UTC().Format(wire.TimeFormat), k.ID}
-	}
-	if p.Limit > 0 {
-		return sendPage(w, r, p, "[", "]", list(query), answer, position)
-	}
-	end := func(yield func(svc.APIKey, error) bool) { // a query for keys skips none
-		n, first := 0, filter
-		first.Limit = MaxList + 1
-		for key, err := range list(first) {
-			if n++; (err != nil || n >= MaxList) && !yield(key, err) {
-				return
-			}
-		}
-	}
-	return sendAll(w, r, "[", "]", list(query), end, answer, position,
-		func(a, b []string) int {
-			if filter == (svc.KeyQuery{}) {
-				return slices.Compare(b, a) // newest first
-			}
-			return slices.Compare(a, b)
-		})
+	}, filter == svc.KeyQuery{}} // the keys of a holder are listed newest first
+	return sendPart(w, r, p, form, func(skip, limit int) iter.Seq2[svc.APIKey, error] {
+		query.Limit = skip + limit // a query for keys skips none
+		return lists.Skip(skip, h.service.Keys.List(r.Context(), r.by, holder, query))
+	})
 }
 
-// keyQuery asks for a page of keys. Its position is that of filter.
+// keyQuery asks for the keys of a page and those after it. Its position is that of filter.
 func keyQuery(p inbound.Page, filter svc.KeyQuery) (query svc.KeyQuery, err error) {
 	query = filter
-	if p.Limit > 0 {
-		query.Limit = p.Limit + 1 // one more tells whether there is a next page
-	}
 	if p.After == nil {
 		return query, nil
 	}

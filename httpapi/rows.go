@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"net/http"
-	"slices"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/inbound"
@@ -34,7 +33,7 @@ func byID[R any, A appender](answer func(R) A, id func(R) string) rowForm[R, A] 
 // sendRows answers with a list of rows, whole or a page of it.
 func sendRows[R any, A appender](
 	w http.ResponseWriter, r *request, form rowForm[R, A],
-	list func(svc.RowQuery) iter.Seq2[R, error],
+	rows func(svc.RowQuery) iter.Seq2[R, error],
 ) error {
 	p, err := r.page()
 	if err != nil {
@@ -46,14 +45,11 @@ func sendRows[R any, A appender](
 			return svc.Invalid("cursor", inbound.NotACursor)
 		}
 	}
-	if p.Limit > 0 {
-		query.Limit = p.Limit + 1 // one more tells whether there is a next page
-		err = sendPage(w, r, p, "[", "]", list(query), form.answer, form.position)
-	} else {
-		end := svc.RowQuery{Skip: MaxList - 1, Limit: 2}
-		err = sendAll(w, r, "[", "]", list(query), list(end), form.answer,
-			form.position, slices.Compare)
-	}
+	list := listForm[R, A]{open: "[", shut: "]", answer: form.answer, position: form.position}
+	err = sendPart(w, r, p, list, func(skip, limit int) iter.Seq2[R, error] {
+		query.Skip, query.Limit = skip, limit
+		return rows(query)
+	})
 	return moved(err, "after", "cursor")
 }
 

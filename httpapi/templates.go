@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
-	"slices"
 	"sync"
 
 	"github.com/extsvc/svc"
@@ -65,12 +64,7 @@ func (h *Handler) sendTemplates(
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	if p.Limit > 0 {
-		query.Limit = p.Limit + 1 // one more tells whether there is a next page
-		return sendPage(w, r, p, templatesOpen, templatesShut, list(query),
-			wireTemplate, templatePosition)
-	}
-	if etag != "" && query == (svc.TemplateQuery{}) && h.whole != nil {
+	if p.Limit == 0 && etag != "" && query == (svc.TemplateQuery{}) && h.whole != nil {
 		if all, err := h.whole.of(etag, list); err != nil {
 			return err
 		} else if all != nil {
@@ -79,10 +73,10 @@ func (h *Handler) sendTemplates(
 			return nil
 		}
 	}
-	end := query
-	end.Skip, end.Limit = MaxList-1, 2
-	return sendAll(w, r, templatesOpen, templatesShut, list(query), list(end),
-		wireTemplate, templatePosition, slices.Compare)
+	return sendPart(w, r, p, templateForm, func(skip, limit int) iter.Seq2[svc.Template, error] {
+		query.Skip, query.Limit = skip, limit
+		return list(query)
+	})
 }
 
 // hasCurrent reports whether an If-None-Match header has the ETag of a list that the caller may
@@ -104,10 +98,10 @@ func (r *request) hasCurrent(
 	return etag != "" && inbound.HasTag(known, etag), err
 }
 
-// templatePosition is the position of a template in its list.
-func templatePosition(t svc.Template) []string { return []string{t.Name, t.ID} }
-
-const templatesOpen, templatesShut = `{"templates":[`, "]}"
+var templateForm = listForm[svc.Template, wire.Template]{
+	open: `{"templates":[`, shut: "]}", answer: wireTemplate,
+	position: func(t svc.Template) []string { return []string{t.Name, t.ID} },
+}
 
 // keptAnswer is the most bytes of an answer with all templates that a Handler keeps. Templates that
 // fit into [svc.TemplateConfig].Cached are about as long, so a smaller cache is the tighter bound.
@@ -131,7 +125,7 @@ func (l *wholeList) of(
 	}
 	var text []byte
 	err := withPageBuffer(func(b []byte) ([]byte, error) {
-		b, n := append(b, templatesOpen...), 0
+		b, n := append(b, templateForm.open...), 0
 		for t, err := range list(svc.TemplateQuery{}) {
 			if n++; err != nil || n > MaxList || len(b) > keptAnswer {
 				return b, err
@@ -141,7 +135,7 @@ func (l *wholeList) of(
 			}
 			b = wireTemplate(t).Append(b)
 		}
-		if b = append(append(b, templatesShut...), '\n'); len(b) <= keptAnswer {
+		if b = append(append(b, templateForm.shut...), '\n'); len(b) <= keptAnswer {
 			text = bytes.Clone(b)
 		}
 		return b, nil
