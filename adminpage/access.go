@@ -3,7 +3,6 @@ package adminpage
 import (
 	"cmp"
 	"iter"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -102,8 +101,7 @@ func (v *visit) tabs(current *accessKind) (all []tab, err error) {
 
 // access leads to the first list.
 func (v *visit) access() error {
-	v.redirect("access/users")
-	return nil
+	return v.redirect("access/users")
 }
 
 // accessList returns the page that lists the rows of a kind.
@@ -129,8 +127,7 @@ func accessList(k *accessKind) func(*visit) error {
 		if err := body.fill(k.list(v)); err != nil {
 			return err
 		}
-		v.render(http.StatusOK, view{Template: "access", Title: "Access: " + k.tab, Body: body})
-		return nil
+		return v.render(view{Template: "access", Title: "Access: " + k.tab, Body: body})
 	}
 }
 

@@ -59,7 +59,7 @@ func accessAct(k *accessKind) func(*visit) error {
 		if err != nil {
 			return v.refuseDraft(k, err)
 		}
-		return v.showAccess(k, http.StatusOK, view{}, shown)
+		return v.showAccess(k, view{}, shown)
 	}
 }
 
@@ -77,7 +77,7 @@ func (v *visit) refuseDraft(k *accessKind, err error) error {
 	if document := v.form.Get("document"); document != "" {
 		written = &draftView{Document: document}
 	}
-	return v.showAccess(k, httpapi.Status(err), view{Alerts: v.problems(err)}, written)
+	return v.showAccess(k, v.refusal(err), written)
 }
 
 // draft makes the rows that an act changes. A row has only what changes: the rest stays.
@@ -232,8 +232,7 @@ func (v *visit) saveDraft(k *accessKind, d draft) error {
 	err := v.h.service.Access.Write(v.r.Context(), v.by, d.bundle, how)
 	switch svc.ErrorCode(err) {
 	case "":
-		v.redirect("access/" + k.path + "/" + url.PathEscape(v.params["id"]) + "?done=saved")
-		return nil
+		return v.redirect("access/" + k.path + "/" + url.PathEscape(v.params["id"]) + "?done=saved")
 	case svc.CodePrecondition:
 	default:
 		return v.refuseDraft(k, err)
@@ -245,10 +244,10 @@ func (v *visit) saveDraft(k *accessKind, d draft) error {
 	if shown.Between, again = v.lately(); again != nil {
 		return again
 	}
-	page := view{Alerts: []string{
+	page := view{Status: http.StatusPreconditionFailed, Alerts: []string{
 		"Nothing was saved: access has changed since you looked. This is the new preview.",
 	}}
-	return v.showAccess(k, http.StatusPreconditionFailed, page, shown)
+	return v.showAccess(k, page, shown)
 }
 
 // maxLately is how many changes of others a page names.

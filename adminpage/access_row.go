@@ -72,12 +72,12 @@ func accessRowPage(k *accessKind) func(*visit) error {
 		if v.r.URL.Query().Get("done") == "saved" {
 			page.Done = "Saved."
 		}
-		return v.showAccess(k, http.StatusOK, page, nil)
+		return v.showAccess(k, page, nil)
 	}
 }
 
 // showAccess shows the page of a row, with a draft of a change.
-func (v *visit) showAccess(k *accessKind, status int, page view, draft *draftView) (err error) {
+func (v *visit) showAccess(k *accessKind, page view, draft *draftView) (err error) {
 	if err := v.need(k.read); err != nil {
 		return err
 	}
@@ -107,15 +107,14 @@ func (v *visit) showAccess(k *accessKind, status int, page view, draft *draftVie
 	bound(&body.Can, &body.MoreCan, can.htmlSize)
 	body.Was = digest(body.Document)[:16]
 	if was := v.form.Get("was"); draft != nil && was != "" && was != body.Was {
-		draft.Revision, body.Stored, status = "", body.Document, http.StatusPreconditionFailed
+		draft.Revision, body.Stored, page.Status = "", body.Document, http.StatusPreconditionFailed
 		page.Alerts = append(page.Alerts, "The document has changed since you opened it.")
 	}
 	if draft != nil && draft.Document != "" {
 		body.Document = draft.Document
 	}
 	page.Template, page.Title, page.Body = "access-row", k.one+" "+id, body
-	v.render(status, page)
-	return nil
+	return v.render(page)
 }
 
 // table takes the first rows of a list.

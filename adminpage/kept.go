@@ -102,8 +102,7 @@ func (v *visit) askKept() (err error) {
 		if err := v.h.service.Access.RemoveTest(v.r.Context(), v.by, v.form.Get("id")); err != nil {
 			return v.showWhy(whyView{}, err)
 		}
-		v.redirect("why?done=forgotten")
-		return nil
+		return v.redirect("why?done=forgotten")
 	}
 	q, _ := askedIn(v.form)
 	r, err := v.resolve(q)
@@ -117,6 +116,5 @@ func (v *visit) askKept() (err error) {
 	if err != nil {
 		return v.showWhy(whyView{Asked: q}, err)
 	}
-	v.redirect(q.Address() + "&done=kept")
-	return nil
+	return v.redirect(q.Address() + "&done=kept")
 }

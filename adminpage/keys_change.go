@@ -2,14 +2,12 @@ package adminpage
 
 import (
 	"errors"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/httpapi"
 )
 
 // changeKeys finds a key, or issues, rotates, disables, enables or revokes one.
@@ -45,8 +43,7 @@ func (v *visit) changeKeys() error {
 	if err != nil {
 		return v.refuseKeys(err, keysView{Asked: back})
 	}
-	v.redirect(with("keys", back, "done", done))
-	return nil
+	return v.redirect(with("keys", back, "done", done))
 }
 
 // holder returns the holder that a form names. The caller changes its own keys
@@ -67,8 +64,7 @@ func (v *visit) findKey(text string) error {
 	if err != nil {
 		return v.refuseKeys(err, keysView{Asked: url.Values{}})
 	}
-	v.redirect("keys/" + url.PathEscape(key.ID))
-	return nil
+	return v.redirect("keys/" + url.PathEscape(key.ID))
 }
 
 // refuseKeys shows the list with an error. An error of the caller's own key ends the session.
@@ -79,8 +75,7 @@ func (v *visit) refuseKeys(err error, body keysView) error {
 	case svc.CodeKeyReused:
 		body.Once = "" // the form gets another
 	}
-	page := view{Title: "Keys", Alerts: v.problems(err)}
-	return v.showKeys(httpapi.Status(err), page, body)
+	return v.showKeys(v.refusal(err), body)
 }
 
 // issueKey issues a key and shows it, once. A form that is sent again shows the same key.
@@ -114,7 +109,7 @@ func (v *visit) issueKey(form url.Values, holder svc.Identity) error {
 func (v *visit) showNew(issued svc.IssuedKey, body keysView, done string) error {
 	body.New, body.Secret, body.Form, body.Once = &issued, string(issued.Key), nil, ""
 	done += " Copy this key now. It will not be shown again."
-	return v.showKeys(http.StatusOK, view{Title: "Keys", Done: done}, body)
+	return v.showKeys(view{Done: done}, body)
 }
 
 // rateOf reads the rate of a key. Without both fields there is none.

@@ -55,17 +55,20 @@ func (v *visit) askSignIn() {
 	}
 }
 
-// refuseSignIn answers a sign-in that leads nowhere.
-func (v *visit) refuseSignIn(alert string) {
+// refuseSignIn answers a sign-in that leads nowhere, and returns nil.
+func (v *visit) refuseSignIn(alert string) error {
 	v.blame("key", alert)
 	v.showSignIn(signInView{To: v.form.Get("to")}, alert)
+	return nil
 }
 
 func (v *visit) showSignIn(show signInView, alerts ...string) {
 	defer v.h.queue.Wait(v.r.Context(), fairqueue.Flow{})()
 	v.w.Header().Set("WWW-Authenticate", `Bearer realm="svc"`)
-	v.render(http.StatusUnauthorized, view{
-		Template: "sign-in", Title: "Sign in", Alerts: alerts, Body: show})
+	_ = v.render(view{
+		Status:   http.StatusUnauthorized,
+		Template: "sign-in", Title: "Sign in", Alerts: alerts, Body: show,
+	})
 }
 
 // isMarked reports whether a sign-in led to this address.
@@ -111,8 +114,7 @@ func (v *visit) signIn() error {
 	bearer := v.bearer()
 	by, err := v.admit(bearer)
 	if svc.ErrorCode(err) == svc.CodeUnauthenticated {
-		v.refuseSignIn(notAccepted)
-		return nil
+		return v.refuseSignIn(notAccepted)
 	} else if err != nil {
 		return err
 	}
@@ -124,8 +126,7 @@ func (v *visit) signIn() error {
 	} else {
 		address += "?"
 	}
-	v.redirect(address + mark + "=1")
-	return nil
+	return v.redirect(address + mark + "=1")
 }
 
 // knownAddress returns an address if it leads to a page, else "". It never leads to another site.
@@ -147,6 +148,5 @@ func (v *visit) signOut() error {
 			v.h.removeCookie(v.w, v.r, cookie.Name)
 		}
 	}
-	v.redirect("")
-	return nil
+	return v.redirect("")
 }

@@ -1,13 +1,11 @@
 package adminpage
 
 import (
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/httpapi"
 )
 
 // templatesView is what the page Templates shows.
@@ -51,14 +49,8 @@ var templatesDone = map[string]string{
 func (v *visit) templates() error {
 	in := v.r.URL.Query()
 	if name := in.Get("source"); name != "" { // where offers were shown once
-		v.redirect(with("sources/"+url.PathEscape(name), in, "source", ""))
-		return nil
+		return v.redirect(with("sources/"+url.PathEscape(name), in, "source", ""))
 	}
-	return v.showTemplates(http.StatusOK, view{Done: templatesDone[in.Get("done")]}, in)
-}
-
-// showTemplates fills the lists and shows the page.
-func (v *visit) showTemplates(status int, page view, in url.Values) error {
 	body := templatesView{Asked: in}
 	last, err := v.lastCheck()
 	if err != nil {
@@ -69,10 +61,10 @@ func (v *visit) showTemplates(status int, page view, in url.Values) error {
 	if err := v.fillTemplates(&body, &last); err != nil {
 		return err
 	}
-	page.Refresh, page.Failed = body.Check.Running, body.Check.failed()
-	page.Template, page.Title, page.Body = "templates", "Templates", body
-	v.render(status, page)
-	return nil
+	return v.render(view{
+		Template: "templates", Title: "Templates", Done: templatesDone[in.Get("done")],
+		Refresh: body.Check.Running, Failed: body.Check.failed(), Body: body,
+	})
 }
 
 // fillTemplates reads a page of the templates that match the search and the state.
@@ -186,8 +178,7 @@ func (v *visit) changeTemplates() error {
 		if err := v.check(); err != nil {
 			return err
 		}
-		v.redirect(with("templates", back, "done", "checked"))
-		return nil
+		return v.redirect(with("templates", back, "done", "checked"))
 	case "install":
 		return v.install(form)
 	}
@@ -208,12 +199,10 @@ func (v *visit) install(form url.Values) error {
 	}
 	installed, err := v.h.service.Templates.Install(v.r.Context(), v.by, in)
 	if err == nil {
-		v.redirect("templates/" + url.PathEscape(installed.ID) + "?done=installed")
-		return nil
+		return v.redirect("templates/" + url.PathEscape(installed.ID) + "?done=installed")
 	}
 	if svc.ErrorCode(err) == svc.CodeForbidden {
 		return err
 	}
-	page := view{Alerts: v.problems(err)}
-	return v.showSource(httpapi.Status(err), page, in.SourceName, url.Values{})
+	return v.showSource(v.refusal(err), in.SourceName, url.Values{})
 }

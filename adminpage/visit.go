@@ -15,7 +15,6 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
-	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/fairqueue"
 	"github.com/extsvc/svc/internal/inbound"
 	"github.com/extsvc/svc/internal/rate"
@@ -135,8 +134,7 @@ func (h *Handler) serve(v *visit) error {
 			return v.wrong
 		}
 		if alert := wrongBearer(v.bearer()); alert != "" { // the same for tenants that do not exist
-			v.refuseSignIn(alert)
-			return nil
+			return v.refuseSignIn(alert)
 		}
 		return h.in(v, true, func() error { return v.inTime(v.signIn) })
 	}
@@ -191,8 +189,7 @@ func (v *visit) route(path string) error {
 		return err
 	}
 	if found.page != "" && (v.isMarked() || v.isForeign()) {
-		v.redirect(v.address())
-		return nil
+		return v.redirect(v.address())
 	}
 	v.page, v.params = found.page, params
 	return found.serve(v)
@@ -313,19 +310,19 @@ func (v *visit) first() error {
 				" such as " + action.UsersRead,
 		}
 	}
-	v.redirect(links[0].Address)
-	return nil
+	return v.redirect(links[0].Address)
 }
 
-// redirect leads to an address below the prefix, by GET. The answer has a relative address, which
-// holds behind every proxy.
-func (v *visit) redirect(address string) {
+// redirect leads to an address below the prefix, by GET, and returns nil. The answer has a relative
+// address, which holds behind every proxy.
+func (v *visit) redirect(address string) error {
 	location := v.h.root(v.r) + address
 	if path, _, _ := strings.Cut(location, "?"); path == "" {
 		location = "./" + location
 	}
 	v.w.Header().Set("Location", location)
 	v.w.WriteHeader(http.StatusSeeOther)
+	return nil
 }
 
 // changes refuses a request that writes when the pages are read-only.
@@ -342,12 +339,12 @@ func (v *visit) fail(err error) {
 		v.askSignIn()
 		return
 	}
-	status := httpapi.Status(err)
-	if status == http.StatusTooManyRequests { // which come in floods
+	page := v.refusal(err)
+	if page.Status == http.StatusTooManyRequests { // which come in floods
 		defer v.h.queue.Wait(v.r.Context(), fairqueue.Flow{})()
 	}
-	title := cmp.Or(v.page, http.StatusText(status))
-	v.render(status, view{Template: "failed", Title: title, Alerts: v.problems(err)})
+	page.Template, page.Title = "failed", cmp.Or(v.page, http.StatusText(page.Status))
+	_ = v.render(page)
 }
 
 // once returns the idempotency key of a form that must not count twice; "" over a store that keeps

@@ -37,11 +37,10 @@ func (v *visit) whoCan() error {
 	in := v.r.URL.Query()
 	body := whoCanView{Asked: in, Action: cmp.Or(in.Get("action"), v.h.options.Actions[0])}
 	page := view{Template: "who-can", Title: "Who can"}
-	status := http.StatusOK
 	if in.Has("bank") || in.Has("action") {
 		err := v.fillWhoCan(&body)
 		if svc.ErrorCode(err) == svc.CodeInvalid {
-			status, page.Alerts = http.StatusBadRequest, v.problems(err)
+			page.Status, page.Alerts = http.StatusBadRequest, v.problems(err)
 		} else if err != nil {
 			return err
 		}
@@ -49,8 +48,7 @@ func (v *visit) whoCan() error {
 		return err
 	}
 	page.Body = body
-	v.render(status, page)
-	return nil
+	return v.render(page)
 }
 
 // fillWhoCan asks for each column, and merges the answers into rows.
