@@ -33,34 +33,32 @@ type draftView struct {
 	MaySave  bool
 }
 
-// accessAct answers the forms on the page of a row: a draft is shown, and saved by a second form.
-func accessAct(k *accessKind) func(*visit) error {
-	return func(v *visit) error {
-		if err := v.need(k.read); err != nil {
+// act answers the forms on the page of a row: a draft is shown, and saved by a second form.
+func (k *accessKind) act(v *visit) error {
+	if err := v.need(k.read); err != nil {
+		return err
+	}
+	then := v.form.Get("then")
+	if then == "save" {
+		if err := v.changes(); err != nil {
 			return err
 		}
-		then := v.form.Get("then")
-		if then == "save" {
-			if err := v.changes(); err != nil {
-				return err
-			}
-		}
-		d, err := v.draft(k, v.params["id"], v.form)
-		if err != nil {
-			return v.refuseDraft(k, err)
-		}
-		switch then {
-		case "save":
-			return v.saveDraft(k, d)
-		case "download":
-			return v.downloadDraft(d)
-		}
-		shown, err := v.showDraft(d)
-		if err != nil {
-			return v.refuseDraft(k, err)
-		}
-		return v.showAccess(k, view{}, shown)
 	}
+	d, err := v.draft(k, v.params["id"], v.form)
+	if err != nil {
+		return v.refuseDraft(k, err)
+	}
+	switch then {
+	case "save":
+		return v.saveDraft(k, d)
+	case "download":
+		return v.downloadDraft(d)
+	}
+	shown, err := v.showDraft(d)
+	if err != nil {
+		return v.refuseDraft(k, err)
+	}
+	return v.showAccess(k, view{}, shown)
 }
 
 // refuseDraft shows the page with an error and the document as it was written.

@@ -65,15 +65,13 @@ type can struct {
 	Allowed      bool
 }
 
-// accessRowPage returns the page of a row.
-func accessRowPage(k *accessKind) func(*visit) error {
-	return func(v *visit) error {
-		page := view{}
-		if v.r.URL.Query().Get("done") == "saved" {
-			page.Done = "Saved."
-		}
-		return v.showAccess(k, page, nil)
+// rowPage shows a row.
+func (k *accessKind) rowPage(v *visit) error {
+	page := view{}
+	if v.r.URL.Query().Get("done") == "saved" {
+		page.Done = "Saved."
 	}
+	return v.showAccess(k, page, nil)
 }
 
 // showAccess shows the page of a row, with a draft of a change.

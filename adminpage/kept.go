@@ -58,7 +58,7 @@ func (v *visit) kept() (shown keptView, err error) {
 	if may, err := v.may(action.PoliciesRead); err != nil || !may {
 		return shown, err
 	}
-	if shown.May, err = v.mayKeep(); err != nil {
+	if shown.May, err = v.mayWrite(action.PoliciesWrite); err != nil {
 		return shown, err
 	}
 	all, err := v.h.service.Access.Tests(v.r.Context(), v.by)
@@ -86,11 +86,6 @@ func (v *visit) kept() (shown keptView, err error) {
 		shown.Next = "why?kept=" + url.QueryEscape(all[maxShown-1].ID)
 	}
 	return shown, nil
-}
-
-func (v *visit) mayKeep() (bool, error) {
-	may, err := v.may(action.PoliciesWrite)
-	return may && !v.h.options.ReadOnly, err
 }
 
 // askKept keeps the question of the form with its present answer, or removes a kept one.

@@ -118,8 +118,8 @@ func (v *visit) signIn() error {
 	} else if err != nil {
 		return err
 	}
-	value := v.h.sessions.encode(v.h.tenant, by.Identity(), bearer)
-	v.h.setCookie(v.w, v.r, value)
+	_, own := v.h.cookieNames(v.r)
+	v.h.setCookie(v.w, v.r, own, v.h.sessions.encode(v.h.tenant, by.Identity(), bearer))
 	address := v.h.knownAddress(v.form.Get("to"))
 	if strings.Contains(address, "?") {
 		address += "&"
@@ -145,7 +145,7 @@ func (v *visit) signOut() error {
 	for _, cookie := range v.h.cookies(v.r) {
 		if in, ok := v.h.sessions.decode(v.h.tenant, cookie.Value); ok {
 			v.h.sessions.end(in)
-			v.h.removeCookie(v.w, v.r, cookie.Name)
+			v.h.setCookie(v.w, v.r, cookie.Name, "")
 		}
 	}
 	return v.redirect("")

@@ -58,7 +58,7 @@ func (v *visit) sources() error {
 }
 
 func (v *visit) showSources(page view, body sourcesView) (err error) {
-	if body.MayWrite, err = v.mayWriteSources(); err != nil {
+	if body.MayWrite, err = v.mayWrite(action.TemplateAdmin); err != nil {
 		return err
 	}
 	last, err := v.lastCheck()
@@ -83,11 +83,6 @@ func (v *visit) showSources(page view, body sourcesView) (err error) {
 	page.Refresh, page.Failed = body.Check.Running, body.Check.failed()
 	page.Template, page.Title, page.Body = "sources", "Sources", body
 	return v.render(page)
-}
-
-func (v *visit) mayWriteSources() (bool, error) {
-	may, err := v.may(action.TemplateAdmin)
-	return may && !v.h.options.ReadOnly, err
 }
 
 // changeSources registers a source, or checks all of them for updates.
@@ -131,7 +126,7 @@ func (v *visit) source() error {
 
 func (v *visit) showSource(page view, name string, in url.Values) (err error) {
 	body := sourceView{Asked: in, Once: rand.Text(), Remove: in.Get("remove") != ""}
-	if body.MayWrite, err = v.mayWriteSources(); err != nil {
+	if body.MayWrite, err = v.mayWrite(action.TemplateAdmin); err != nil {
 		return err
 	}
 	for source, err := range v.h.service.Sources.List(v.r.Context(), v.by) {

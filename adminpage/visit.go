@@ -274,6 +274,12 @@ func (v *visit) may(action string) (bool, error) {
 	return d.Allowed(), err
 }
 
+// mayWrite is may for a right to change something here.
+func (v *visit) mayWrite(action string) (bool, error) {
+	may, err := v.may(action)
+	return may && !v.h.options.ReadOnly, err
+}
+
 // mayEach reports for each of some actions whether the caller may do it.
 func (v *visit) mayEach(actions ...string) ([]bool, error) {
 	all := make([]bool, len(actions))

@@ -151,7 +151,7 @@ func (v *visit) showWhy(body whyView, wrong error) error {
 	if body.Begun {
 		body.Kept, err = v.kept()
 	} else if body.Answer != nil && body.Asked.Policy == "" {
-		body.MayKeep, err = v.mayKeep()
+		body.MayKeep, err = v.mayWrite(action.PoliciesWrite)
 	}
 	if err != nil {
 		return err
