@@ -98,16 +98,8 @@ func found(t *svc.Template, search string) bool {
 	if search == "" {
 		return true
 	}
-	texts := append([]string{t.Name, t.ID}, t.Tags...)
-	if t.Category != nil {
-		texts = append(texts, *t.Category)
-	}
-	for _, text := range texts {
-		if strings.Contains(strings.ToLower(text), search) {
-			return true
-		}
-	}
-	return false
+	texts := append([]string{t.Name, t.ID, textOr(t.Category)}, t.Tags...)
+	return strings.Contains(strings.ToLower(strings.Join(texts, "\n")), search)
 }
 
 // isIn reports whether a template is in a state of the field State.
