@@ -71,24 +71,16 @@ type visit struct {
 }
 
 // root returns the way from a page back to the prefix, as a relative address: "" or "../…". A
-// request for the prefix without a slash gets the last segment of the prefix.
+// request for the prefix without a slash gets the last segment of the prefix, as the client sees it.
 func (h *Handler) root(r *http.Request) string {
-	path := h.prefix.Rest(r)
-	if path == "" {
-		public := h.publicPath(r)
-		return "./" + public[strings.LastIndexByte(public, '/')+1:] + "/"
+	if path := h.prefix.Rest(r); path != "" {
+		return strings.Repeat("../", strings.Count(path, "/")-1)
 	}
-	return strings.Repeat("../", strings.Count(path, "/")-1)
-}
-
-// publicPath returns the prefix as the client sees it, also where the host has cut it off.
-func (h *Handler) publicPath(r *http.Request) string {
-	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {
-		if before, ok := strings.CutSuffix(routing.EscapedPath(asked), h.prefix.Rest(r)); ok {
-			return before
-		}
+	public := h.prefix.String()
+	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil { // the host may have cut it off
+		public = routing.EscapedPath(asked)
 	}
-	return h.prefix.String()
+	return "./" + public[strings.LastIndexByte(public, '/')+1:] + "/"
 }
 
 // ServeHTTP answers one request. A request from another site that could write is refused before

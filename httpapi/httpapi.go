@@ -339,12 +339,18 @@ func (a *answer) Write(p []byte) (int, error) {
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // match finds the route of a request by its relative path.
-func (h *Handler) match(r *http.Request, relative string) (route, map[string]string, error) {
-	found, params, err := h.routes.match(r.Method, relative)
-	if svc.ErrorCode(err) == svc.CodeNotFound {
-		err = noRoute(h.astray(r))
+func (h *Handler) match(
+	r *http.Request, relative string,
+) (found route, params map[string]string, err error) {
+	at, params, allow := h.routes.paths.Match(r.Method, relative)
+	switch {
+	case at >= 0:
+		return h.routes.routes[at], params, nil
+	case allow != nil:
+		return found, nil, methodNotAllowed(strings.Join(allow, ", "))
 	}
-	return found, params, err
+	message := "there is no such path" + h.astray(r)
+	return found, nil, &svc.Error{Code: svc.CodeNotFound, Message: message}
 }
 
 // recover answers with 500 after a panic. It passes [http.ErrAbortHandler] on, which cuts the
