@@ -77,13 +77,10 @@ func (v *visit) fillWhoCan(body *whoCanView) error {
 		})
 	})
 	rows := rowsOf(reaches)
-	after := body.Asked.Get("after")
+	after := body.Asked.Get("after") + "\x00"
 	start, _ := slices.BinarySearchFunc(rows, after, func(r *reachRow, after string) int {
-		return strings.Compare(r.key(), after+"\x00")
+		return strings.Compare(r.key(), after)
 	})
-	if after == "" {
-		start = 0
-	}
 	rows = rows[start:]
 	if len(rows) > pageRows {
 		rows = rows[:pageRows]

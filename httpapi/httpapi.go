@@ -232,18 +232,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.identify(a, r)
 	a.Header().Set("Cache-Control", "no-store")
 	a.Header().Set("X-Content-Type-Options", "nosniff")
-	if err := h.serveInTime(a, r); err != nil {
-		h.fail(a, r, err)
-	}
-}
-
-// serveInTime ends the work of a request in time for its answer.
-func (h *Handler) serveInTime(a *answer, r *http.Request) error {
 	ctx, cancel := inbound.InTime(r.Context(), a.began)
 	defer cancel()
 	timed := r.WithContext(ctx)
 	defer func() { r.Pattern = timed.Pattern }()
-	return h.serve(a, timed)
+	if err := h.serve(a, timed); err != nil {
+		h.fail(a, r, err)
+	}
 }
 
 func (h *Handler) serve(a *answer, r *http.Request) error {
