@@ -40,7 +40,7 @@ func (h *Handler) admit(a *answer, r *http.Request) (svc.Principal, error) {
 	if err != nil {
 		return by, err
 	}
-	a.caller = by.Identity()
+	a.Caller = by.Identity()
 	if err := h.count(a, r, by); err != nil {
 		return by, err
 	}

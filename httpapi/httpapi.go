@@ -226,13 +226,13 @@ func (r *request) own() bool { return strings.HasPrefix(r.path, "/me/") }
 // id that the host has set. No answer has a header of CORS. Work that takes so long that its answer
 // would come after the WriteTimeout of the [http.Server] ends with a 503, 5 seconds before at most.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	a := &answer{ResponseWriter: w, began: time.Now()}
+	a := &answer{ResponseWriter: w, Observation: Observation{Began: time.Now()}}
 	defer h.report(a, r)
 	defer h.recover(a, r)
 	h.identify(a, r)
 	a.Header().Set("Cache-Control", "no-store")
 	a.Header().Set("X-Content-Type-Options", "nosniff")
-	ctx, cancel := inbound.InTime(r.Context(), a.began)
+	ctx, cancel := inbound.InTime(r.Context(), a.Began)
 	defer cancel()
 	timed := r.WithContext(ctx)
 	defer func() { r.Pattern = timed.Pattern }()
@@ -261,7 +261,7 @@ func (h *Handler) serveCaller(a *answer, r *http.Request, path string, document 
 	if err != nil {
 		return err
 	}
-	leave, err := h.takeTurn(r.Context(), a.caller)
+	leave, err := h.takeTurn(r.Context(), a.Caller)
 	if err != nil {
 		return err
 	}
@@ -273,8 +273,8 @@ func (h *Handler) serveCaller(a *answer, r *http.Request, path string, document 
 	if err != nil {
 		return err
 	}
-	a.route = h.pattern(route)
-	r.Pattern = a.route
+	a.Route = h.pattern(route)
+	r.Pattern = a.Route
 	values, err := inbound.Query(r.URL.RawQuery)
 	given := query(values)
 	if err == nil {
@@ -298,35 +298,25 @@ func (h *Handler) serveCaller(a *answer, r *http.Request, path string, document 
 	})
 }
 
-// answer records whether the answer has begun: after a failure, such an answer can only be cut off.
-// The other fields are for the Logger and the Observer.
+// answer is an answer, and what the Logger and the Observer get of it. It records whether it has
+// begun: after a failure, such an answer can only be cut off.
 type answer struct {
 	http.ResponseWriter
-	began time.Time // the request
-	begun bool
-
-	status int
-	bytes  int64
-	caller svc.Identity
-	tenant string
-	route  string
-	code   svc.Code
-	err    error
-
-	requestID string
-	named     bool // the Handler has set requestID, not the host
-	rated     bool // the header has the rate of the caller's key
-	admitted  bool // the caller may use the interface
+	Observation
+	begun    bool
+	named    bool // the Handler has set RequestID, not the host
+	rated    bool // the header has the rate of the caller's key
+	admitted bool // the caller may use the interface
 }
 
 func (a *answer) WriteHeader(status int) {
-	a.begun, a.status = true, status
+	a.begun, a.Status = true, status
 	a.ResponseWriter.WriteHeader(status)
 }
 
 func (a *answer) Write(p []byte) (int, error) {
 	n, err := a.ResponseWriter.Write(p)
-	a.bytes += int64(n)
+	a.Bytes += int64(n)
 	return n, err
 }
 
@@ -356,8 +346,8 @@ func (h *Handler) recover(a *answer, r *http.Request) {
 		return
 	}
 	if cause == http.ErrAbortHandler {
-		if a.err == nil {
-			a.err = http.ErrAbortHandler
+		if a.Err == nil {
+			a.Err = http.ErrAbortHandler
 		}
 		panic(cause)
 	}

@@ -65,10 +65,10 @@ const retryAfter = "1"
 func (h *Handler) fail(a *answer, r *http.Request, err error) {
 	err = challenged(err, func() bool { return h.hasCredential(r) })
 	problem := h.problemOf(err)
-	a.code = svc.Code(problem.Code)
+	a.Code = svc.Code(problem.Code)
 	h.identify(a, r)
 	if problem.Status >= http.StatusInternalServerError || a.begun {
-		a.err = err
+		a.Err = err
 	}
 	if a.begun {
 		panic(http.ErrAbortHandler)
