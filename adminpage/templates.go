@@ -163,31 +163,30 @@ func (c *checked) states(t *svc.Template) (states []string) {
 
 // changeTemplates checks for updates, or installs a template.
 func (v *visit) changeTemplates() error {
-	form := v.form
-	back := url.Values{"search": form["search"], "state": form["state"]}
-	switch form.Get("do") {
+	switch v.form.Get("do") {
 	case "check":
 		if err := v.check(); err != nil {
 			return err
 		}
+		back := url.Values{"search": v.form["search"], "state": v.form["state"]}
 		return v.redirect(with("templates", back, "done", "checked"))
 	case "install":
-		return v.install(form)
+		return v.install()
 	}
 	return svc.Invalid("do", "must be check or install")
 }
 
 // install installs a template of a source, and leads to it.
-func (v *visit) install(form url.Values) error {
+func (v *visit) install() error {
 	if err := v.changes(); err != nil {
 		return err
 	}
-	in := svc.Install{TemplateID: form.Get("template_id"), SourceName: form.Get("source")}
-	if alias := strings.TrimSpace(form.Get("alias_id")); alias != "" {
+	in := svc.Install{TemplateID: v.form.Get("template_id"), SourceName: v.form.Get("source")}
+	if alias := strings.TrimSpace(v.form.Get("alias_id")); alias != "" {
 		in.AliasID = &alias
 	}
-	if once := form.Get("once"); once != "" { // one for each offer of the page
-		in.IdempotencyKey = v.once(once + "-" + form.Get("number"))
+	if once := v.form.Get("once"); once != "" { // one for each offer of the page
+		in.IdempotencyKey = v.once(once + "-" + v.form.Get("number"))
 	}
 	installed, err := v.h.service.Templates.Install(v.r.Context(), v.by, in)
 	if err == nil {
