@@ -62,7 +62,7 @@ func (q query) instant(key string) (time.Time, error) {
 	return instant(key, q.text(key))
 }
 
-// number returns the number at which the previous page ended; 0: from the start.
+// numberOf returns the number at which the previous page ended; 0: from the start.
 func numberOf(p inbound.Page) (int64, error) {
 	if p.After == nil {
 		return 0, nil
