@@ -67,11 +67,7 @@ type can struct {
 
 // rowPage shows a row.
 func (k *accessKind) rowPage(v *visit) error {
-	page := view{}
-	if v.r.URL.Query().Get("done") == "saved" {
-		page.Done = "Saved."
-	}
-	return v.showAccess(k, page, nil)
+	return v.showAccess(k, view{Done: v.done()}, nil)
 }
 
 // showAccess shows the page of a row, with a draft of a change.

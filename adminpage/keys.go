@@ -92,19 +92,11 @@ const (
 	unused = 90 * 24 * time.Hour
 )
 
-// keysDone says in words what was done.
-var keysDone = map[string]string{
-	"disabled": "Disabled. The key is refused until it is enabled.",
-	"enabled":  "Enabled. The key is accepted again.",
-	"revoked":  "Revoked. The key has stopped working for good.",
-}
-
 // keys lists keys of all holders, or of one.
 func (v *visit) keys() error {
 	in := v.r.URL.Query()
-	page := view{Done: keysDone[in.Get("done")]}
 	form := url.Values{"for": {in.Get("holder")}}
-	return v.showKeys(page, keysView{Asked: in, Form: form})
+	return v.showKeys(view{Done: v.done()}, keysView{Asked: in, Form: form})
 }
 
 // showKeys fills the list and shows the page.

@@ -70,7 +70,7 @@ type piece struct{ Kind, Text string }
 
 // template shows one template, with what an update would change.
 func (v *visit) template() error {
-	return v.showTemplate(view{Done: templatesDone[v.r.URL.Query().Get("done")]})
+	return v.showTemplate(view{Done: v.done()})
 }
 
 // showTemplate compares the template with its source, and shows the page.

@@ -43,18 +43,9 @@ type sourceView struct {
 	Once       string               // makes a form that is sent twice install once
 }
 
-// sourcesDone says in words what was done.
-var sourcesDone = map[string]string{
-	"registered": "Registered.",
-	"token":      "The token has changed.",
-	"removed":    "Removed. Its templates stay; they have no source to update from.",
-}
-
 // sources lists the server's sources.
 func (v *visit) sources() error {
-	in := v.r.URL.Query()
-	page := view{Done: sourcesDone[in.Get("done")]}
-	return v.showSources(page, sourcesView{Asked: in})
+	return v.showSources(view{Done: v.done()}, sourcesView{Asked: v.r.URL.Query()})
 }
 
 func (v *visit) showSources(page view, body sourcesView) (err error) {
@@ -119,9 +110,7 @@ func (v *visit) changeSources() error {
 
 // source shows one source and what it offers.
 func (v *visit) source() error {
-	in := v.r.URL.Query()
-	page := view{Done: sourcesDone[in.Get("done")]}
-	return v.showSource(page, v.params["name"], in)
+	return v.showSource(view{Done: v.done()}, v.params["name"], v.r.URL.Query())
 }
 
 func (v *visit) showSource(page view, name string, in url.Values) (err error) {

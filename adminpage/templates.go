@@ -34,17 +34,6 @@ var templateStates = []choice{
 	{Value: "hand", Name: "Made here"},
 }
 
-// templatesDone says in words what was done.
-var templatesDone = map[string]string{
-	"installed":  "Installed.",
-	"updated":    "Updated.",
-	"unchanged":  "There was nothing to update.",
-	"settled":    "Updated. Your former content is in the history.",
-	"kept":       "Updated. Your edits stay.",
-	"discarded":  "Updated. The local edits are in the history.",
-	"rolledback": "Restored. The content of that version is back.",
-}
-
 // templates lists the server's templates.
 func (v *visit) templates() error {
 	in := v.r.URL.Query()
@@ -62,7 +51,7 @@ func (v *visit) templates() error {
 		return err
 	}
 	return v.render(view{
-		Template: "templates", Title: "Templates", Done: templatesDone[in.Get("done")],
+		Template: "templates", Title: "Templates", Done: v.done(),
 		Refresh: body.Check.Running, Failed: body.Check.failed(), Body: body,
 	})
 }

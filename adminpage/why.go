@@ -118,13 +118,7 @@ func (v *visit) why() error {
 // showWhy answers the question of a page and shows the page. wrong is why a change could not be
 // tried.
 func (v *visit) showWhy(body whyView, wrong error) error {
-	page := view{Template: "why", Title: "Why"}
-	switch v.r.URL.Query().Get("done") {
-	case "kept":
-		page.Done = "The question is kept."
-	case "forgotten":
-		page.Done = "The question is no longer kept."
-	}
+	page := view{Template: "why", Title: "Why", Done: v.done()}
 	if wrong != nil {
 		page.Status, page.Alerts = httpapi.Status(wrong), v.problems(wrong)
 	}
