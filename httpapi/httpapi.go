@@ -285,7 +285,7 @@ func (h *Handler) serveCaller(a *answer, r *http.Request, path string, document 
 	}
 	full := false
 	if err == nil {
-		full, err = given.full()
+		full, err = given.is("view", "full")
 	}
 	if err != nil {
 		return err
