@@ -3,7 +3,6 @@ package adminpage
 import (
 	"cmp"
 	"iter"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -55,9 +54,8 @@ func accessRoutes() []route {
 	all := []route{{"GET", "/access", "Access", (*visit).access}}
 	for _, k := range accessKinds {
 		list, row := "/access/"+k.path, "/access/"+k.path+"/{id}"
-		all = append(all, route{"GET", list, "Access", accessList(k)},
-			route{"GET", row, "Access", accessRowPage(k)},
-			route{"POST", row, "Access", accessAct(k)})
+		all = append(all, route{"GET", list, "Access", k.listPage},
+			route{"GET", row, "Access", k.rowPage}, route{"POST", row, "Access", k.act})
 	}
 	return all
 }
@@ -102,36 +100,32 @@ func (v *visit) tabs(current *accessKind) (all []tab, err error) {
 
 // access leads to the first list.
 func (v *visit) access() error {
-	v.redirect("access/users")
-	return nil
+	return v.redirect("access/users")
 }
 
-// accessList returns the page that lists the rows of a kind.
-func accessList(k *accessKind) func(*visit) error {
-	return func(v *visit) error {
-		if err := v.need(k.read); err != nil {
-			return err
-		}
-		tabs, err := v.tabs(k)
-		if err != nil {
-			return err
-		}
-		in := v.r.URL.Query()
-		body := accessListView{Asked: in, Kind: k.path, Tabs: tabs}
-		if k.states {
-			states := []choice{
-				{Name: "All"},
-				{Value: "active", Name: "Active"},
-				{Value: "inactive", Name: "Inactive"},
-			}
-			body.States = choices(states, in.Get("state"))
-		}
-		if err := body.fill(k.list(v)); err != nil {
-			return err
-		}
-		v.render(http.StatusOK, view{Template: "access", Title: "Access: " + k.tab, Body: body})
-		return nil
+// listPage lists the rows of a kind.
+func (k *accessKind) listPage(v *visit) error {
+	if err := v.need(k.read); err != nil {
+		return err
 	}
+	tabs, err := v.tabs(k)
+	if err != nil {
+		return err
+	}
+	in := v.r.URL.Query()
+	body := accessListView{Asked: in, Kind: k.path, Tabs: tabs}
+	if k.states {
+		states := []choice{
+			{Name: "All"},
+			{Value: "active", Name: "Active"},
+			{Value: "inactive", Name: "Inactive"},
+		}
+		body.States = choices(states, in.Get("state"))
+	}
+	if err := body.fill(k.list(v)); err != nil {
+		return err
+	}
+	return v.render(view{Template: "access", Title: "Access: " + k.tab, Body: body})
 }
 
 // maxCounted is the most rows behind a page that are read only to count them.

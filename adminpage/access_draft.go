@@ -33,34 +33,32 @@ type draftView struct {
 	MaySave  bool
 }
 
-// accessAct answers the forms on the page of a row: a draft is shown, and saved by a second form.
-func accessAct(k *accessKind) func(*visit) error {
-	return func(v *visit) error {
-		if err := v.need(k.read); err != nil {
+// act answers the forms on the page of a row: a draft is shown, and saved by a second form.
+func (k *accessKind) act(v *visit) error {
+	if err := v.need(k.read); err != nil {
+		return err
+	}
+	then := v.form.Get("then")
+	if then == "save" {
+		if err := v.changes(); err != nil {
 			return err
 		}
-		then := v.form.Get("then")
-		if then == "save" {
-			if err := v.changes(); err != nil {
-				return err
-			}
-		}
-		d, err := v.draft(k, v.params["id"], v.form)
-		if err != nil {
-			return v.refuseDraft(k, err)
-		}
-		switch then {
-		case "save":
-			return v.saveDraft(k, d)
-		case "download":
-			return v.downloadDraft(d)
-		}
-		shown, err := v.showDraft(d)
-		if err != nil {
-			return v.refuseDraft(k, err)
-		}
-		return v.showAccess(k, http.StatusOK, view{}, shown)
 	}
+	d, err := v.draft(k, v.params["id"], v.form)
+	if err != nil {
+		return v.refuseDraft(k, err)
+	}
+	switch then {
+	case "save":
+		return v.saveDraft(k, d)
+	case "download":
+		return v.downloadDraft(d)
+	}
+	shown, err := v.showDraft(d)
+	if err != nil {
+		return v.refuseDraft(k, err)
+	}
+	return v.showAccess(k, view{}, shown)
 }
 
 // refuseDraft shows the page with an error and the document as it was written.
@@ -77,7 +75,7 @@ func (v *visit) refuseDraft(k *accessKind, err error) error {
 	if document := v.form.Get("document"); document != "" {
 		written = &draftView{Document: document}
 	}
-	return v.showAccess(k, httpapi.Status(err), view{Alerts: v.problems(err)}, written)
+	return v.showAccess(k, v.refusal(err), written)
 }
 
 // draft makes the rows that an act changes. A row has only what changes: the rest stays.
@@ -232,8 +230,7 @@ func (v *visit) saveDraft(k *accessKind, d draft) error {
 	err := v.h.service.Access.Write(v.r.Context(), v.by, d.bundle, how)
 	switch svc.ErrorCode(err) {
 	case "":
-		v.redirect("access/" + k.path + "/" + url.PathEscape(v.params["id"]) + "?done=saved")
-		return nil
+		return v.redirect("access/" + k.path + "/" + url.PathEscape(v.params["id"]) + "?done=saved")
 	case svc.CodePrecondition:
 	default:
 		return v.refuseDraft(k, err)
@@ -245,10 +242,10 @@ func (v *visit) saveDraft(k *accessKind, d draft) error {
 	if shown.Between, again = v.lately(); again != nil {
 		return again
 	}
-	page := view{Alerts: []string{
+	page := view{Status: http.StatusPreconditionFailed, Alerts: []string{
 		"Nothing was saved: access has changed since you looked. This is the new preview.",
 	}}
-	return v.showAccess(k, http.StatusPreconditionFailed, page, shown)
+	return v.showAccess(k, page, shown)
 }
 
 // maxLately is how many changes of others a page names.

@@ -65,19 +65,13 @@ type can struct {
 	Allowed      bool
 }
 
-// accessRowPage returns the page of a row.
-func accessRowPage(k *accessKind) func(*visit) error {
-	return func(v *visit) error {
-		page := view{}
-		if v.r.URL.Query().Get("done") == "saved" {
-			page.Done = "Saved."
-		}
-		return v.showAccess(k, http.StatusOK, page, nil)
-	}
+// rowPage shows a row.
+func (k *accessKind) rowPage(v *visit) error {
+	return v.showAccess(k, view{Done: v.done()}, nil)
 }
 
 // showAccess shows the page of a row, with a draft of a change.
-func (v *visit) showAccess(k *accessKind, status int, page view, draft *draftView) (err error) {
+func (v *visit) showAccess(k *accessKind, page view, draft *draftView) (err error) {
 	if err := v.need(k.read); err != nil {
 		return err
 	}
@@ -107,15 +101,14 @@ func (v *visit) showAccess(k *accessKind, status int, page view, draft *draftVie
 	bound(&body.Can, &body.MoreCan, can.htmlSize)
 	body.Was = digest(body.Document)[:16]
 	if was := v.form.Get("was"); draft != nil && was != "" && was != body.Was {
-		draft.Revision, body.Stored, status = "", body.Document, http.StatusPreconditionFailed
+		draft.Revision, body.Stored, page.Status = "", body.Document, http.StatusPreconditionFailed
 		page.Alerts = append(page.Alerts, "The document has changed since you opened it.")
 	}
 	if draft != nil && draft.Document != "" {
 		body.Document = draft.Document
 	}
 	page.Template, page.Title, page.Body = "access-row", k.one+" "+id, body
-	v.render(status, page)
-	return nil
+	return v.render(page)
 }
 
 // table takes the first rows of a list.
@@ -217,7 +210,8 @@ func (v *visit) fillUser(b *accessView, id string) error {
 	if err := v.fillHeld(b, held); err != nil {
 		return err
 	}
-	return v.suggestGroups(b)
+	v.suggestGroups(b)
+	return nil
 }
 
 // accountRow shows a service account in a table.
@@ -231,27 +225,20 @@ func accountRow(a svc.ServiceAccount) tableRow {
 
 // fillPolicies shows the policies of a user: its own, and those of its groups.
 func (v *visit) fillPolicies(b *accessView, id string, groups []string) error {
-	t := accessTable{Name: "Policies", Columns: []string{"Policy", "Through", "Priority"}}
 	to := []svc.GrantedTo{{Type: svc.GrantedToUser, ID: id}}
 	for _, group := range groups {
 		to = append(to, svc.GrantedTo{Type: svc.GrantedToGroup, ID: group})
 	}
-	for _, principal := range to {
-		own := accessView{MayAttach: b.MayAttach && principal.Type == svc.GrantedToUser}
-		err := table(&own, "", nil, v.attachmentsTo(principal), own.attachment)
-		if err != nil {
-			return err
-		}
-		for _, found := range own.Tables {
-			t.Rows, t.More = append(t.Rows, found.Rows...), t.More+found.More
-			t.Least = t.Least || found.Least
+	all := func(yield func(svc.Attachment, error) bool) {
+		for _, principal := range to {
+			for a, err := range v.attachmentsTo(principal) {
+				if !yield(a, err) {
+					return
+				}
+			}
 		}
 	}
-	var more int
-	t.Rows, more = head(t.Rows, maxListed)
-	t.More += more
-	b.Tables = append(b.Tables, t)
-	return nil
+	return table(b, "Policies", []string{"Policy", "Through", "Priority"}, all, b.attachment)
 }
 
 // attachment shows an attachment in a table: the policy, to whom, and the priority.
@@ -262,7 +249,7 @@ func (b *accessView) attachment(a svc.Attachment) tableRow {
 	}
 	priority := fact{Value: strconv.FormatInt(a.Priority, 10)}
 	row := tableRow{Cells: []fact{at("policies", a.PolicyID), to, priority}}
-	if b.MayAttach {
+	if b.MayAttach && a.Principal.Type+"s" == b.Kind { // to the row itself
 		row.detaches(a, "Detach "+a.PolicyID)
 	}
 	return row
@@ -307,15 +294,14 @@ func (v *visit) fillHeld(b *accessView, holder svc.Identity) error {
 	return nil
 }
 
-func (v *visit) suggestGroups(b *accessView) error {
+func (v *visit) suggestGroups(b *accessView) {
 	some := svc.GroupQuery{RowQuery: svc.RowQuery{Limit: maxSuggested}}
 	for group, err := range v.h.service.Groups.List(v.r.Context(), v.by, some) {
 		if err != nil {
-			return nil // suggestions only
+			break // suggestions only
 		}
 		b.Suggested = append(b.Suggested, group.ID)
 	}
-	return nil
 }
 
 func (v *visit) fillGroup(b *accessView, id string) error {

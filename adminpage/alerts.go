@@ -14,6 +14,11 @@ import (
 	"github.com/extsvc/svc/internal/inbound"
 )
 
+// refusal returns what a page about an error begins with.
+func (v *visit) refusal(err error) view {
+	return view{Status: httpapi.Status(err), Alerts: v.problems(err)}
+}
+
 // problems returns what an error says to the caller, a sentence for each fault. It logs the rest.
 func (v *visit) problems(err error) (lines []string) {
 	v.report(httpapi.Status(err), err)

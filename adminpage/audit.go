@@ -3,14 +3,12 @@ package adminpage
 import (
 	"errors"
 	"iter"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/event"
-	"github.com/extsvc/svc/httpapi"
 )
 
 // auditView is what the page Audit shows.
@@ -24,7 +22,6 @@ type auditView struct {
 func (v *visit) audit() error {
 	in := v.r.URL.Query()
 	body := auditView{Asked: in}
-	page := view{Template: "audit", Title: "Audit"}
 	query, err := auditQuery(in)
 	if err == nil {
 		var more bool
@@ -37,15 +34,14 @@ func (v *visit) audit() error {
 			body.Older = with("audit", in, "cursor", strconv.FormatInt(last, 10))
 		}
 	}
-	status := http.StatusOK
+	var page view
 	if svc.ErrorCode(err) == svc.CodeInvalid {
-		status, page.Alerts, err = httpapi.Status(err), v.problems(err), nil
+		page = v.refusal(err)
 	} else if err != nil {
 		return err
 	}
-	page.Body = body
-	v.render(status, page)
-	return nil
+	page.Template, page.Title, page.Body = "audit", "Audit", body
+	return v.render(page)
 }
 
 // records lists kept events that a page shows next to other things: none for a caller who may not

@@ -31,10 +31,8 @@ type person struct{ Kind, ID string }
 
 // explain prepares a resolution for the page.
 func explain(r svc.Resolution, q asked) *explained {
-	e := &explained{Resolution: r, Word: "Denied", Parameters: parametersOf(r)}
-	if e.Allowed() {
-		e.Word = "Allowed"
-	}
+	e := &explained{Resolution: r, Parameters: parametersOf(r)}
+	e.Word = answerWord(e.Allowed())
 	if r.ResolvedUserID != nil && q.Kind != "user" {
 		e.Person = person{"user", *r.ResolvedUserID}
 		if r.PrincipalType == svc.KindServiceAccount {

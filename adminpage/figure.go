@@ -117,8 +117,10 @@ func draw(q asked, e *explained, why cause) figure {
 	who := f.add(0, 0, q.Who, strings.ReplaceAll(q.Kind, "_", " "), "")
 	person := who
 	if e.Person.ID != "" {
-		person = f.addPerson(e.Person)
-		f.Nodes[person].Y = center(0, 0)
+		c, kind := personal, e.Person.Kind
+		c.name = strings.ToUpper(kind[:1]) + kind[1:]
+		f.Heads = append(f.Heads, heading{c.x, c.name})
+		person = f.addTo(c, center(0, 0), e.Person.ID, kind, "")
 	}
 	for _, c := range f.columns {
 		f.Heads = append(f.Heads, heading{c.x, c.name})
@@ -179,17 +181,6 @@ func (f *figure) addTo(c column, y int, name, below, state string) int {
 	})
 	return len(f.Nodes) - 1
 }
-
-// addPerson adds the box of the person whose policies count.
-func (f *figure) addPerson(p person) int {
-	c := personal
-	c.name = capital(p.Kind)
-	f.Heads = append(f.Heads, heading{c.x, c.name})
-	return f.addTo(c, 0, p.ID, p.Kind, "")
-}
-
-// capital makes the first letter of a word large. The word is of ASCII.
-func capital(word string) string { return strings.ToUpper(word[:1]) + word[1:] }
 
 // raise gives a box the strongest state of the statements behind it.
 func (f *figure) raise(box int, s statement) {

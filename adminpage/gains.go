@@ -50,13 +50,10 @@ var words = map[svc.ChangeKind]string{
 func previewOf(diff svc.AccessDiff) (p preview) {
 	p.More = diff.Omitted
 	rows := append(gains(diff.Principals), publicGains(diff.Public)...)
+	order := []string{words[svc.NewlyAllowed], words[svc.OtherParameters], words[svc.NewlyDenied]}
 	slices.SortStableFunc(rows, func(a, b *gain) int {
-		order := []string{words[svc.NewlyDenied], words[svc.NewlyAllowed]}
-		rank := func(g *gain) int {
-			return (slices.Index(order, g.What) + len(order)) % (len(order) + 1)
-		}
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.principals, a.principals),
-			strings.Compare(a.Action, b.Action))
+		return cmp.Or(cmp.Compare(slices.Index(order, a.What), slices.Index(order, b.What)),
+			cmp.Compare(b.principals, a.principals), strings.Compare(a.Action, b.Action))
 	})
 	p.Sum = sum(diff, rows)
 	for _, t := range diff.Turned {
@@ -68,12 +65,9 @@ func previewOf(diff svc.AccessDiff) (p preview) {
 	}
 	p.Turned, p.MoreTurned = head(p.Turned, maxShown)
 	rows, more := head(rows, maxListed)
-	p.Rows, p.More = rows, p.More+more
-	for _, s := range diff.Strategies {
-		if len(p.Strategies) == maxListed {
-			p.More++
-			continue
-		}
+	strategies, moreStrategies := head(diff.Strategies, maxListed)
+	p.Rows, p.More = rows, p.More+more+moreStrategies
+	for _, s := range strategies {
 		p.Strategies = append(p.Strategies, strategyChange{
 			shorten(s.Bank, maxField), where(s.Context), orNone(s.Before), orNone(s.After)})
 	}

@@ -58,7 +58,7 @@ func (v *visit) kept() (shown keptView, err error) {
 	if may, err := v.may(action.PoliciesRead); err != nil || !may {
 		return shown, err
 	}
-	if shown.May, err = v.mayKeep(); err != nil {
+	if shown.May, err = v.mayWrite(action.PoliciesWrite); err != nil {
 		return shown, err
 	}
 	all, err := v.h.service.Access.Tests(v.r.Context(), v.by)
@@ -88,11 +88,6 @@ func (v *visit) kept() (shown keptView, err error) {
 	return shown, nil
 }
 
-func (v *visit) mayKeep() (bool, error) {
-	may, err := v.may(action.PoliciesWrite)
-	return may && !v.h.options.ReadOnly, err
-}
-
 // askKept keeps the question of the form with its present answer, or removes a kept one.
 func (v *visit) askKept() (err error) {
 	if err := v.changes(); err != nil {
@@ -102,8 +97,7 @@ func (v *visit) askKept() (err error) {
 		if err := v.h.service.Access.RemoveTest(v.r.Context(), v.by, v.form.Get("id")); err != nil {
 			return v.showWhy(whyView{}, err)
 		}
-		v.redirect("why?done=forgotten")
-		return nil
+		return v.redirect("why?done=forgotten")
 	}
 	q, _ := askedIn(v.form)
 	r, err := v.resolve(q)
@@ -117,6 +111,5 @@ func (v *visit) askKept() (err error) {
 	if err != nil {
 		return v.showWhy(whyView{Asked: q}, err)
 	}
-	v.redirect(q.Address() + "&done=kept")
-	return nil
+	return v.redirect(q.Address() + "&done=kept")
 }

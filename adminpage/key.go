@@ -1,7 +1,6 @@
 package adminpage
 
 import (
-	"net/http"
 	"net/url"
 	"time"
 
@@ -34,6 +33,5 @@ func (v *visit) key() error {
 		}
 		body.Events = append(body.Events, record)
 	}
-	v.render(http.StatusOK, view{Template: "key", Title: "Key " + key.Prefix, Body: body})
-	return nil
+	return v.render(view{Template: "key", Title: "Key " + key.Prefix, Body: body})
 }

@@ -92,23 +92,15 @@ const (
 	unused = 90 * 24 * time.Hour
 )
 
-// keysDone says in words what was done.
-var keysDone = map[string]string{
-	"disabled": "Disabled. The key is refused until it is enabled.",
-	"enabled":  "Enabled. The key is accepted again.",
-	"revoked":  "Revoked. The key has stopped working for good.",
-}
-
 // keys lists keys of all holders, or of one.
 func (v *visit) keys() error {
 	in := v.r.URL.Query()
-	page := view{Title: "Keys", Done: keysDone[in.Get("done")]}
 	form := url.Values{"for": {in.Get("holder")}}
-	return v.showKeys(http.StatusOK, page, keysView{Asked: in, Form: form})
+	return v.showKeys(view{Done: v.done()}, keysView{Asked: in, Form: form})
 }
 
 // showKeys fills the list and shows the page.
-func (v *visit) showKeys(status int, page view, body keysView) (err error) {
+func (v *visit) showKeys(page view, body keysView) (err error) {
 	if body.keyRights, err = v.keyRights(); err != nil {
 		return err
 	}
@@ -118,7 +110,7 @@ func (v *visit) showKeys(status int, page view, body keysView) (err error) {
 	case body.New != nil: // a new key is shown, whatever becomes of the list
 		page.Alerts = v.problems(err)
 	case svc.ErrorCode(err) == svc.CodeInvalid && page.Alerts == nil:
-		status, page.Alerts = http.StatusBadRequest, v.problems(err)
+		page.Status, page.Alerts = http.StatusBadRequest, v.problems(err)
 	default:
 		return err
 	}
@@ -133,9 +125,9 @@ func (v *visit) showKeys(status int, page view, body keysView) (err error) {
 	}
 	body.Choices = choices(whichKeys, body.Asked.Get("which"))
 	body.Users = v.suggestedUsers(body.Asked.Get("holder"))
-	page.Template, page.Body, page.Secret = "keys", body, body.New != nil
-	v.render(status, page)
-	return nil
+	page.Template, page.Title, page.Body = "keys", "Keys", body
+	page.Secret = body.New != nil
+	return v.render(page)
 }
 
 // confirm finds the key that is to be revoked or rotated.

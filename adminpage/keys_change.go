@@ -2,57 +2,49 @@ package adminpage
 
 import (
 	"errors"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/httpapi"
 )
 
 // changeKeys finds a key, or issues, rotates, disables, enables or revokes one.
 func (v *visit) changeKeys() error {
-	form := v.form
-	if form.Get("do") == "find" {
-		return v.findKey(strings.TrimSpace(form.Get("find")))
+	if v.form.Get("do") == "find" {
+		return v.findKey(strings.TrimSpace(v.form.Get("find")))
 	}
 	if err := v.changes(); err != nil {
 		return err
 	}
-	holder := v.holder(form)
-	keys, id, done := v.h.service.Keys, form.Get("key"), ""
 	var err error
-	switch form.Get("do") {
+	keys, holder, id := v.h.service.Keys, v.holder(), v.form.Get("key")
+	do := v.form.Get("do")
+	switch do {
 	case "issue":
-		return v.issueKey(form, holder)
+		return v.issueKey(holder)
 	case "rotate":
-		return v.rotateKey(form, holder)
-	case "disable":
-		done = "disabled"
-		_, err = keys.Patch(v.r.Context(), v.by, holder, id, svc.APIKeyPatch{Disabled: new(true)})
-	case "enable":
-		done = "enabled"
-		_, err = keys.Patch(v.r.Context(), v.by, holder, id, svc.APIKeyPatch{Disabled: new(false)})
+		return v.rotateKey(holder)
+	case "disable", "enable":
+		patch := svc.APIKeyPatch{Disabled: new(do == "disable")}
+		_, err = keys.Patch(v.r.Context(), v.by, holder, id, patch)
 	case "revoke":
-		done = "revoked"
 		err = keys.Revoke(v.r.Context(), v.by, holder, id)
 	default:
 		err = svc.Invalid("do", "must be find, issue, rotate, disable, enable or revoke")
 	}
-	back := url.Values{"holder": form["holder"], "which": form["which"]}
+	back := url.Values{"holder": v.form["holder"], "which": v.form["which"]}
 	if err != nil {
 		return v.refuseKeys(err, keysView{Asked: back})
 	}
-	v.redirect(with("keys", back, "done", done))
-	return nil
+	return v.redirect(with("keys", back, "done", do+"d")) // disabled, enabled or revoked
 }
 
-// holder returns the holder that a form names. The caller changes its own keys
-// without further rights.
-func (v *visit) holder(form url.Values) svc.Identity {
-	holder := svc.Identity{Kind: svc.Kind(form.Get("kind")), ID: form.Get("for")}
+// holder returns the holder that the form names. The caller changes its own keys without further
+// rights.
+func (v *visit) holder() svc.Identity {
+	holder := svc.Identity{Kind: svc.Kind(v.form.Get("kind")), ID: v.form.Get("for")}
 	if v.hasOwnKeys() && holder == v.by.Identity() {
 		return svc.Me
 	}
@@ -67,8 +59,7 @@ func (v *visit) findKey(text string) error {
 	if err != nil {
 		return v.refuseKeys(err, keysView{Asked: url.Values{}})
 	}
-	v.redirect("keys/" + url.PathEscape(key.ID))
-	return nil
+	return v.redirect("keys/" + url.PathEscape(key.ID))
 }
 
 // refuseKeys shows the list with an error. An error of the caller's own key ends the session.
@@ -79,12 +70,12 @@ func (v *visit) refuseKeys(err error, body keysView) error {
 	case svc.CodeKeyReused:
 		body.Once = "" // the form gets another
 	}
-	page := view{Title: "Keys", Alerts: v.problems(err)}
-	return v.showKeys(httpapi.Status(err), page, body)
+	return v.showKeys(v.refusal(err), body)
 }
 
 // issueKey issues a key and shows it, once. A form that is sent again shows the same key.
-func (v *visit) issueKey(form url.Values, holder svc.Identity) error {
+func (v *visit) issueKey(holder svc.Identity) error {
+	form := v.form
 	body := keysView{
 		Asked: url.Values{"holder": {form.Get("for")}}, Form: form, Once: form.Get("once"),
 	}
@@ -114,7 +105,7 @@ func (v *visit) issueKey(form url.Values, holder svc.Identity) error {
 func (v *visit) showNew(issued svc.IssuedKey, body keysView, done string) error {
 	body.New, body.Secret, body.Form, body.Once = &issued, string(issued.Key), nil, ""
 	done += " Copy this key now. It will not be shown again."
-	return v.showKeys(http.StatusOK, view{Title: "Keys", Done: done}, body)
+	return v.showKeys(view{Done: done}, body)
 }
 
 // rateOf reads the rate of a key. Without both fields there is none.
@@ -139,7 +130,8 @@ func rateOf(form url.Values) (rate svc.Rate, err error) {
 var overlaps = map[string]time.Duration{"": 0, "1h": time.Hour, "24h": 24 * time.Hour}
 
 // rotateKey issues the successor of a key and shows it.
-func (v *visit) rotateKey(form url.Values, holder svc.Identity) error {
+func (v *visit) rotateKey(holder svc.Identity) error {
+	form := v.form
 	body := keysView{
 		Asked: url.Values{"holder": form["holder"], "which": form["which"]}, Once: form.Get("once"),
 	}

@@ -89,6 +89,29 @@ func with(address string, in url.Values, pairs ...string) string {
 	return address + "?" + out.Encode()
 }
 
+// doneWords says in words what a form has done, by the page that it led to and its parameter done.
+var doneWords = map[string]string{
+	"Why kept":             "The question is kept.",
+	"Why forgotten":        "The question is no longer kept.",
+	"Access saved":         "Saved.",
+	"Templates installed":  "Installed.",
+	"Templates updated":    "Updated.",
+	"Templates unchanged":  "There was nothing to update.",
+	"Templates settled":    "Updated. Your former content is in the history.",
+	"Templates kept":       "Updated. Your edits stay.",
+	"Templates discarded":  "Updated. The local edits are in the history.",
+	"Templates rolledback": "Restored. The content of that version is back.",
+	"Sources registered":   "Registered.",
+	"Sources token":        "The token has changed.",
+	"Sources removed":      "Removed. Its templates stay; they have no source to update from.",
+	"Keys disabled":        "Disabled. The key is refused until it is enabled.",
+	"Keys enabled":         "Enabled. The key is accepted again.",
+	"Keys revoked":         "Revoked. The key has stopped working for good.",
+}
+
+// done says what the form has done that led to this address; "": none did.
+func (v *visit) done() string { return doneWords[v.page+" "+v.r.URL.Query().Get("done")] }
+
 // instant reads a day, or a time of RFC 3339. A day is the time of that day in UTC.
 // "" is the zero time.
 func instant(field, text string, ofDay time.Duration) (time.Time, error) {

@@ -2,6 +2,7 @@ package adminpage
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"embed"
@@ -101,6 +102,7 @@ func send(w http.ResponseWriter, r *http.Request, status int, kind string, plain
 
 // view is what a template shows. A handler sets the first fields, render the others.
 type view struct {
+	Status   int    // of the answer; 0: 200
 	Template string // the file in html/ that defines "main"
 	Title    string // the heading; it begins with the name of the page
 	Done     string // what was done, in words; "": nothing
@@ -193,8 +195,8 @@ func dict(pairs ...any) map[string]any {
 	return all
 }
 
-// render answers with a page.
-func (v *visit) render(status int, page view) {
+// render answers with a page, and returns nil.
+func (v *visit) render(page view) error {
 	page.Brand, page.Page, page.Root = v.h.options.Title, v.page, v.h.root(v.r)
 	if v.h.tenants != nil {
 		// Tabs of two tenants differ. A tenant that nobody has made looks like others.
@@ -210,14 +212,16 @@ func (v *visit) render(status int, page view) {
 	if err := templates[page.Template].ExecuteTemplate(&out, "layout.html", page); err != nil {
 		v.report(http.StatusInternalServerError, err)
 		http.Error(v.w, v.somethingFailed(), http.StatusInternalServerError)
-		return
+		return nil
 	}
 	shown := reveal(out.Bytes())
 	var zipped []byte
 	if !page.Secret && takesGzip(v.r) {
 		zipped = zip(shown)
 	}
+	status := cmp.Or(page.Status, http.StatusOK)
 	send(v.w, v.r, status, "text/html; charset=utf-8", shown, zipped)
+	return nil
 }
 
 // pages are the pages in the order of the navigation, each with the right that it needs.

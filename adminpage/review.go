@@ -70,11 +70,11 @@ type piece struct{ Kind, Text string }
 
 // template shows one template, with what an update would change.
 func (v *visit) template() error {
-	return v.showTemplate(http.StatusOK, view{Done: templatesDone[v.r.URL.Query().Get("done")]})
+	return v.showTemplate(view{Done: v.done()})
 }
 
 // showTemplate compares the template with its source, and shows the page.
-func (v *visit) showTemplate(status int, page view) error {
+func (v *visit) showTemplate(page view) error {
 	id := v.params["template_id"]
 	template, err := v.h.service.Templates.Read(v.r.Context(), v.by, id)
 	if err != nil {
@@ -99,14 +99,13 @@ func (v *visit) showTemplate(status int, page view) error {
 		body.History = append(body.History, version)
 	}
 	if err := body.compareWith(v.r.URL.Query().Get("compare")); err != nil {
-		status, page.Alerts = httpapi.Status(err), append(page.Alerts, v.problems(err)...)
+		page.Status, page.Alerts = httpapi.Status(err), append(page.Alerts, v.problems(err)...)
 	}
-	if status >= http.StatusBadRequest {
+	if page.Status >= http.StatusBadRequest {
 		body.Chosen = v.form
 	}
 	page.Template, page.Title, page.Body = "template", "Templates: "+template.Name, body
-	v.render(status, page)
-	return nil
+	return v.render(page)
 }
 
 // downloadChanges answers with all that an update changes, in full.
@@ -273,12 +272,11 @@ func (v *visit) changeTemplate() error {
 	done, err := v.writeTemplate(v.params["template_id"], v.form)
 	switch svc.ErrorCode(err) {
 	case "":
-		v.redirect("templates/" + url.PathEscape(v.params["template_id"]) + "?done=" + done)
-		return nil
+		return v.redirect("templates/" + url.PathEscape(v.params["template_id"]) + "?done=" + done)
 	case svc.CodeForbidden, svc.CodeUnauthenticated:
 		return err
 	}
-	return v.showTemplate(httpapi.Status(err), view{Alerts: v.problems(err)})
+	return v.showTemplate(v.refusal(err))
 }
 
 func (v *visit) writeTemplate(id string, form url.Values) (done string, err error) {

@@ -211,26 +211,18 @@ func (h *Handler) cookieNames(r *http.Request) (name, own string) {
 	return name, name + "-" + port
 }
 
-// setCookie sets the cookie. Browsers keep it until they are closed. Without a Path it is for the
-// folder of the request's address as the browser sees it (RFC 6265, section 5.1.4), which is the
-// prefix, whatever a proxy makes of it.
-func (h *Handler) setCookie(w http.ResponseWriter, r *http.Request, value string) {
-	_, own := h.cookieNames(r)
-	http.SetCookie(w, h.newCookie(r, own, value))
-}
-
-// removeCookie removes a cookie that was set in the same folder.
-func (h *Handler) removeCookie(w http.ResponseWriter, r *http.Request, name string) {
-	cookie := h.newCookie(r, name, "")
-	cookie.MaxAge = -1
-	http.SetCookie(w, cookie)
-}
-
-func (h *Handler) newCookie(r *http.Request, name, value string) *http.Cookie {
-	return &http.Cookie{
+// setCookie sets a cookie, or removes it with "". Browsers keep it until they are closed. Without a
+// Path it is for the folder of the request's address as the browser sees it (RFC 6265, section
+// 5.1.4), which is the prefix, whatever a proxy makes of it.
+func (h *Handler) setCookie(w http.ResponseWriter, r *http.Request, name, value string) {
+	cookie := &http.Cookie{
 		Name: name, Value: value, HttpOnly: true, Secure: h.isSecure(r),
 		SameSite: http.SameSiteStrictMode,
 	}
+	if value == "" {
+		cookie.MaxAge = -1
+	}
+	http.SetCookie(w, cookie)
 }
 
 // isSecure reports whether the cookie of a request is for https only.

@@ -116,7 +116,7 @@ func (t tree) set(pointer string, value json.RawMessage) error {
 
 // differences compares two contents place by place: objects by their keys, everything else whole.
 // The places are in order.
-func differences(from, to svc.Content) (places []changedPlace, err error) {
+func differences(from, to svc.Content) ([]changedPlace, error) {
 	a, err := treeOf(from)
 	if err != nil {
 		return nil, err
@@ -125,31 +125,28 @@ func differences(from, to svc.Content) (places []changedPlace, err error) {
 	if err != nil {
 		return nil, err
 	}
-	compareTrees("", a, b, func(path string, before, after json.RawMessage) {
-		places = append(places, changedPlace{
-			Path:  path,
-			Sides: []side{difference("", before, after)},
-		})
-	})
-	return places, nil
+	return appendDifferences(nil, "", a, b), nil
 }
 
-func compareTrees(
-	path string, a, b map[string]any, differs func(path string, before, after json.RawMessage),
-) {
-	for _, key := range keysOf(a, b) {
-		at := path + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+// appendDifferences appends the places below a path at which two objects differ.
+func appendDifferences(places []changedPlace, path string, a, b map[string]any) []changedPlace {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		at := path + "/" + strictjson.Token(key)
 		inA, isA := a[key].(map[string]any)
 		inB, isB := b[key].(map[string]any)
 		if isA && isB {
-			compareTrees(at, inA, inB, differs)
+			places = appendDifferences(places, at, inA, inB)
 			continue
 		}
 		before, after := valueOf(a, key), valueOf(b, key)
 		if !bytes.Equal(before, after) {
-			differs(at, before, after)
+			change := []side{difference("", before, after)}
+			places = append(places, changedPlace{Path: at, Sides: change})
 		}
 	}
+	return places
 }
 
 // valueOf returns the JSON of a member; nil: there is none.
@@ -160,11 +157,4 @@ func valueOf(of map[string]any, key string) json.RawMessage {
 	}
 	text, _ := strictjson.Marshal(value) // it was decoded from JSON
 	return text
-}
-
-// keysOf returns the keys of both objects, in order.
-func keysOf(a, b map[string]any) []string {
-	all := maps.Clone(a)
-	maps.Copy(all, b)
-	return slices.Sorted(maps.Keys(all))
 }

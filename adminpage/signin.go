@@ -55,17 +55,20 @@ func (v *visit) askSignIn() {
 	}
 }
 
-// refuseSignIn answers a sign-in that leads nowhere.
-func (v *visit) refuseSignIn(alert string) {
+// refuseSignIn answers a sign-in that leads nowhere, and returns nil.
+func (v *visit) refuseSignIn(alert string) error {
 	v.blame("key", alert)
 	v.showSignIn(signInView{To: v.form.Get("to")}, alert)
+	return nil
 }
 
 func (v *visit) showSignIn(show signInView, alerts ...string) {
 	defer v.h.queue.Wait(v.r.Context(), fairqueue.Flow{})()
 	v.w.Header().Set("WWW-Authenticate", `Bearer realm="svc"`)
-	v.render(http.StatusUnauthorized, view{
-		Template: "sign-in", Title: "Sign in", Alerts: alerts, Body: show})
+	_ = v.render(view{
+		Status:   http.StatusUnauthorized,
+		Template: "sign-in", Title: "Sign in", Alerts: alerts, Body: show,
+	})
 }
 
 // isMarked reports whether a sign-in led to this address.
@@ -111,21 +114,19 @@ func (v *visit) signIn() error {
 	bearer := v.bearer()
 	by, err := v.admit(bearer)
 	if svc.ErrorCode(err) == svc.CodeUnauthenticated {
-		v.refuseSignIn(notAccepted)
-		return nil
+		return v.refuseSignIn(notAccepted)
 	} else if err != nil {
 		return err
 	}
-	value := v.h.sessions.encode(v.h.tenant, by.Identity(), bearer)
-	v.h.setCookie(v.w, v.r, value)
+	_, own := v.h.cookieNames(v.r)
+	v.h.setCookie(v.w, v.r, own, v.h.sessions.encode(v.h.tenant, by.Identity(), bearer))
 	address := v.h.knownAddress(v.form.Get("to"))
 	if strings.Contains(address, "?") {
 		address += "&"
 	} else {
 		address += "?"
 	}
-	v.redirect(address + mark + "=1")
-	return nil
+	return v.redirect(address + mark + "=1")
 }
 
 // knownAddress returns an address if it leads to a page, else "". It never leads to another site.
@@ -144,9 +145,8 @@ func (v *visit) signOut() error {
 	for _, cookie := range v.h.cookies(v.r) {
 		if in, ok := v.h.sessions.decode(v.h.tenant, cookie.Value); ok {
 			v.h.sessions.end(in)
-			v.h.removeCookie(v.w, v.r, cookie.Name)
+			v.h.setCookie(v.w, v.r, cookie.Name, "")
 		}
 	}
-	v.redirect("")
-	return nil
+	return v.redirect("")
 }

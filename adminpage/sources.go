@@ -2,7 +2,6 @@ package adminpage
 
 import (
 	"crypto/rand"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -44,22 +43,13 @@ type sourceView struct {
 	Once       string               // makes a form that is sent twice install once
 }
 
-// sourcesDone says in words what was done.
-var sourcesDone = map[string]string{
-	"registered": "Registered.",
-	"token":      "The token has changed.",
-	"removed":    "Removed. Its templates stay; they have no source to update from.",
-}
-
 // sources lists the server's sources.
 func (v *visit) sources() error {
-	in := v.r.URL.Query()
-	page := view{Done: sourcesDone[in.Get("done")]}
-	return v.showSources(http.StatusOK, page, sourcesView{Asked: in})
+	return v.showSources(view{Done: v.done()}, sourcesView{Asked: v.r.URL.Query()})
 }
 
-func (v *visit) showSources(status int, page view, body sourcesView) (err error) {
-	if body.MayWrite, err = v.mayWriteSources(); err != nil {
+func (v *visit) showSources(page view, body sourcesView) (err error) {
+	if body.MayWrite, err = v.mayWrite(action.TemplateAdmin); err != nil {
 		return err
 	}
 	last, err := v.lastCheck()
@@ -83,13 +73,7 @@ func (v *visit) showSources(status int, page view, body sourcesView) (err error)
 	}
 	page.Refresh, page.Failed = body.Check.Running, body.Check.failed()
 	page.Template, page.Title, page.Body = "sources", "Sources", body
-	v.render(status, page)
-	return nil
-}
-
-func (v *visit) mayWriteSources() (bool, error) {
-	may, err := v.may(action.TemplateAdmin)
-	return may && !v.h.options.ReadOnly, err
+	return v.render(page)
 }
 
 // changeSources registers a source, or checks all of them for updates.
@@ -98,8 +82,7 @@ func (v *visit) changeSources() error {
 		if err := v.check(); err != nil {
 			return err
 		}
-		v.redirect("sources?done=checked")
-		return nil
+		return v.redirect("sources?done=checked")
 	}
 	if err := v.changes(); err != nil {
 		return err
@@ -117,26 +100,22 @@ func (v *visit) changeSources() error {
 	source, err := v.h.service.Sources.Register(v.r.Context(), v.by, in)
 	switch code := svc.ErrorCode(err); code {
 	case "":
-		v.redirect("sources/" + url.PathEscape(source.Name) + "?done=registered")
-		return nil
+		return v.redirect("sources/" + url.PathEscape(source.Name) + "?done=registered")
 	case svc.CodeForbidden, svc.CodeUnauthenticated:
 		return err
 	}
 	v.form.Del("token") // a page never repeats one
-	page := view{Alerts: v.problems(err)}
-	return v.showSources(httpapi.Status(err), page, sourcesView{Asked: url.Values{}, Form: v.form})
+	return v.showSources(v.refusal(err), sourcesView{Asked: url.Values{}, Form: v.form})
 }
 
 // source shows one source and what it offers.
 func (v *visit) source() error {
-	in := v.r.URL.Query()
-	page := view{Done: sourcesDone[in.Get("done")]}
-	return v.showSource(http.StatusOK, page, v.params["name"], in)
+	return v.showSource(view{Done: v.done()}, v.params["name"], v.r.URL.Query())
 }
 
-func (v *visit) showSource(status int, page view, name string, in url.Values) (err error) {
+func (v *visit) showSource(page view, name string, in url.Values) (err error) {
 	body := sourceView{Asked: in, Once: rand.Text(), Remove: in.Get("remove") != ""}
-	if body.MayWrite, err = v.mayWriteSources(); err != nil {
+	if body.MayWrite, err = v.mayWrite(action.TemplateAdmin); err != nil {
 		return err
 	}
 	for source, err := range v.h.service.Sources.List(v.r.Context(), v.by) {
@@ -158,14 +137,13 @@ func (v *visit) showSource(status int, page view, name string, in url.Values) (e
 	body.Problem = last.problem(body.Source.SourceKey)
 	filter := svc.CatalogFilter{Text: in.Get("q")}
 	if offers, err := v.h.service.Sources.Browse(v.r.Context(), v.by, name, filter); err != nil {
-		status, page.Alerts = httpapi.Status(err), append(page.Alerts, v.problems(err)...)
+		page.Status, page.Alerts = httpapi.Status(err), append(page.Alerts, v.problems(err)...)
 	} else {
 		body.Offers = &offers
 		body.cutOffers()
 	}
 	page.Template, page.Title, page.Body = "source", "Source "+name, body
-	v.render(status, page)
-	return nil
+	return v.render(page)
 }
 
 // cutOffers leaves one page of the offers, after the one with the id in offers_after.
@@ -206,10 +184,9 @@ func (v *visit) changeSource() error {
 	}
 	switch svc.ErrorCode(err) {
 	case "":
-		v.redirect(done)
-		return nil
+		return v.redirect(done)
 	case svc.CodeInvalid:
-		return v.showSource(httpapi.Status(err), view{Alerts: v.problems(err)}, name, url.Values{})
+		return v.showSource(v.refusal(err), name, url.Values{})
 	}
 	return err
 }

@@ -1,13 +1,11 @@
 package adminpage
 
 import (
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/httpapi"
 )
 
 // templatesView is what the page Templates shows.
@@ -36,29 +34,12 @@ var templateStates = []choice{
 	{Value: "hand", Name: "Made here"},
 }
 
-// templatesDone says in words what was done.
-var templatesDone = map[string]string{
-	"installed":  "Installed.",
-	"updated":    "Updated.",
-	"unchanged":  "There was nothing to update.",
-	"settled":    "Updated. Your former content is in the history.",
-	"kept":       "Updated. Your edits stay.",
-	"discarded":  "Updated. The local edits are in the history.",
-	"rolledback": "Restored. The content of that version is back.",
-}
-
 // templates lists the server's templates.
 func (v *visit) templates() error {
 	in := v.r.URL.Query()
 	if name := in.Get("source"); name != "" { // where offers were shown once
-		v.redirect(with("sources/"+url.PathEscape(name), in, "source", ""))
-		return nil
+		return v.redirect(with("sources/"+url.PathEscape(name), in, "source", ""))
 	}
-	return v.showTemplates(http.StatusOK, view{Done: templatesDone[in.Get("done")]}, in)
-}
-
-// showTemplates fills the lists and shows the page.
-func (v *visit) showTemplates(status int, page view, in url.Values) error {
 	body := templatesView{Asked: in}
 	last, err := v.lastCheck()
 	if err != nil {
@@ -69,10 +50,10 @@ func (v *visit) showTemplates(status int, page view, in url.Values) error {
 	if err := v.fillTemplates(&body, &last); err != nil {
 		return err
 	}
-	page.Refresh, page.Failed = body.Check.Running, body.Check.failed()
-	page.Template, page.Title, page.Body = "templates", "Templates", body
-	v.render(status, page)
-	return nil
+	return v.render(view{
+		Template: "templates", Title: "Templates", Done: v.done(),
+		Refresh: body.Check.Running, Failed: body.Check.failed(), Body: body,
+	})
 }
 
 // fillTemplates reads a page of the templates that match the search and the state.
@@ -106,16 +87,8 @@ func found(t *svc.Template, search string) bool {
 	if search == "" {
 		return true
 	}
-	texts := append([]string{t.Name, t.ID}, t.Tags...)
-	if t.Category != nil {
-		texts = append(texts, *t.Category)
-	}
-	for _, text := range texts {
-		if strings.Contains(strings.ToLower(text), search) {
-			return true
-		}
-	}
-	return false
+	texts := append([]string{t.Name, t.ID, textOr(t.Category)}, t.Tags...)
+	return strings.Contains(strings.ToLower(strings.Join(texts, "\n")), search)
 }
 
 // isIn reports whether a template is in a state of the field State.
@@ -179,41 +152,37 @@ func (c *checked) states(t *svc.Template) (states []string) {
 
 // changeTemplates checks for updates, or installs a template.
 func (v *visit) changeTemplates() error {
-	form := v.form
-	back := url.Values{"search": form["search"], "state": form["state"]}
-	switch form.Get("do") {
+	switch v.form.Get("do") {
 	case "check":
 		if err := v.check(); err != nil {
 			return err
 		}
-		v.redirect(with("templates", back, "done", "checked"))
-		return nil
+		back := url.Values{"search": v.form["search"], "state": v.form["state"]}
+		return v.redirect(with("templates", back, "done", "checked"))
 	case "install":
-		return v.install(form)
+		return v.install()
 	}
 	return svc.Invalid("do", "must be check or install")
 }
 
 // install installs a template of a source, and leads to it.
-func (v *visit) install(form url.Values) error {
+func (v *visit) install() error {
 	if err := v.changes(); err != nil {
 		return err
 	}
-	in := svc.Install{TemplateID: form.Get("template_id"), SourceName: form.Get("source")}
-	if alias := strings.TrimSpace(form.Get("alias_id")); alias != "" {
+	in := svc.Install{TemplateID: v.form.Get("template_id"), SourceName: v.form.Get("source")}
+	if alias := strings.TrimSpace(v.form.Get("alias_id")); alias != "" {
 		in.AliasID = &alias
 	}
-	if once := form.Get("once"); once != "" { // one for each offer of the page
-		in.IdempotencyKey = v.once(once + "-" + form.Get("number"))
+	if once := v.form.Get("once"); once != "" { // one for each offer of the page
+		in.IdempotencyKey = v.once(once + "-" + v.form.Get("number"))
 	}
 	installed, err := v.h.service.Templates.Install(v.r.Context(), v.by, in)
 	if err == nil {
-		v.redirect("templates/" + url.PathEscape(installed.ID) + "?done=installed")
-		return nil
+		return v.redirect("templates/" + url.PathEscape(installed.ID) + "?done=installed")
 	}
 	if svc.ErrorCode(err) == svc.CodeForbidden {
 		return err
 	}
-	page := view{Alerts: v.problems(err)}
-	return v.showSource(httpapi.Status(err), page, in.SourceName, url.Values{})
+	return v.showSource(v.refusal(err), in.SourceName, url.Values{})
 }

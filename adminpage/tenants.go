@@ -65,8 +65,7 @@ func (h *Handler) in(v *visit, signsIn bool, serve func() error) error {
 		return err
 	}
 	if signsIn {
-		v.refuseSignIn(notAccepted)
-		return nil
+		return v.refuseSignIn(notAccepted)
 	}
 	return &svc.Error{Code: svc.CodeUnauthenticated}
 }

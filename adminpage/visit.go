@@ -15,7 +15,6 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/action"
-	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/fairqueue"
 	"github.com/extsvc/svc/internal/inbound"
 	"github.com/extsvc/svc/internal/rate"
@@ -72,24 +71,16 @@ type visit struct {
 }
 
 // root returns the way from a page back to the prefix, as a relative address: "" or "../…". A
-// request for the prefix without a slash gets the last segment of the prefix.
+// request for the prefix without a slash gets the last segment of the prefix, as the client sees it.
 func (h *Handler) root(r *http.Request) string {
-	path := h.prefix.Rest(r)
-	if path == "" {
-		public := h.publicPath(r)
-		return "./" + public[strings.LastIndexByte(public, '/')+1:] + "/"
+	if path := h.prefix.Rest(r); path != "" {
+		return strings.Repeat("../", strings.Count(path, "/")-1)
 	}
-	return strings.Repeat("../", strings.Count(path, "/")-1)
-}
-
-// publicPath returns the prefix as the client sees it, also where the host has cut it off.
-func (h *Handler) publicPath(r *http.Request) string {
-	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {
-		if before, ok := strings.CutSuffix(routing.EscapedPath(asked), h.prefix.Rest(r)); ok {
-			return before
-		}
+	public := h.prefix.String()
+	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil { // the host may have cut it off
+		public = routing.EscapedPath(asked)
 	}
-	return h.prefix.String()
+	return "./" + public[strings.LastIndexByte(public, '/')+1:] + "/"
 }
 
 // ServeHTTP answers one request. A request from another site that could write is refused before
@@ -135,8 +126,7 @@ func (h *Handler) serve(v *visit) error {
 			return v.wrong
 		}
 		if alert := wrongBearer(v.bearer()); alert != "" { // the same for tenants that do not exist
-			v.refuseSignIn(alert)
-			return nil
+			return v.refuseSignIn(alert)
 		}
 		return h.in(v, true, func() error { return v.inTime(v.signIn) })
 	}
@@ -191,8 +181,7 @@ func (v *visit) route(path string) error {
 		return err
 	}
 	if found.page != "" && (v.isMarked() || v.isForeign()) {
-		v.redirect(v.address())
-		return nil
+		return v.redirect(v.address())
 	}
 	v.page, v.params = found.page, params
 	return found.serve(v)
@@ -277,6 +266,12 @@ func (v *visit) may(action string) (bool, error) {
 	return d.Allowed(), err
 }
 
+// mayWrite is may for a right to change something here.
+func (v *visit) mayWrite(action string) (bool, error) {
+	may, err := v.may(action)
+	return may && !v.h.options.ReadOnly, err
+}
+
 // mayEach reports for each of some actions whether the caller may do it.
 func (v *visit) mayEach(actions ...string) ([]bool, error) {
 	all := make([]bool, len(actions))
@@ -313,19 +308,19 @@ func (v *visit) first() error {
 				" such as " + action.UsersRead,
 		}
 	}
-	v.redirect(links[0].Address)
-	return nil
+	return v.redirect(links[0].Address)
 }
 
-// redirect leads to an address below the prefix, by GET. The answer has a relative address, which
-// holds behind every proxy.
-func (v *visit) redirect(address string) {
+// redirect leads to an address below the prefix, by GET, and returns nil. The answer has a relative
+// address, which holds behind every proxy.
+func (v *visit) redirect(address string) error {
 	location := v.h.root(v.r) + address
 	if path, _, _ := strings.Cut(location, "?"); path == "" {
 		location = "./" + location
 	}
 	v.w.Header().Set("Location", location)
 	v.w.WriteHeader(http.StatusSeeOther)
+	return nil
 }
 
 // changes refuses a request that writes when the pages are read-only.
@@ -342,12 +337,12 @@ func (v *visit) fail(err error) {
 		v.askSignIn()
 		return
 	}
-	status := httpapi.Status(err)
-	if status == http.StatusTooManyRequests { // which come in floods
+	page := v.refusal(err)
+	if page.Status == http.StatusTooManyRequests { // which come in floods
 		defer v.h.queue.Wait(v.r.Context(), fairqueue.Flow{})()
 	}
-	title := cmp.Or(v.page, http.StatusText(status))
-	v.render(status, view{Template: "failed", Title: title, Alerts: v.problems(err)})
+	page.Template, page.Title = "failed", cmp.Or(v.page, http.StatusText(page.Status))
+	_ = v.render(page)
 }
 
 // once returns the idempotency key of a form that must not count twice; "" over a store that keeps

@@ -37,11 +37,10 @@ func (v *visit) whoCan() error {
 	in := v.r.URL.Query()
 	body := whoCanView{Asked: in, Action: cmp.Or(in.Get("action"), v.h.options.Actions[0])}
 	page := view{Template: "who-can", Title: "Who can"}
-	status := http.StatusOK
 	if in.Has("bank") || in.Has("action") {
 		err := v.fillWhoCan(&body)
 		if svc.ErrorCode(err) == svc.CodeInvalid {
-			status, page.Alerts = http.StatusBadRequest, v.problems(err)
+			page.Status, page.Alerts = http.StatusBadRequest, v.problems(err)
 		} else if err != nil {
 			return err
 		}
@@ -49,8 +48,7 @@ func (v *visit) whoCan() error {
 		return err
 	}
 	page.Body = body
-	v.render(status, page)
-	return nil
+	return v.render(page)
 }
 
 // fillWhoCan asks for each column, and merges the answers into rows.
@@ -79,13 +77,10 @@ func (v *visit) fillWhoCan(body *whoCanView) error {
 		})
 	})
 	rows := rowsOf(reaches)
-	after := body.Asked.Get("after")
+	after := body.Asked.Get("after") + "\x00"
 	start, _ := slices.BinarySearchFunc(rows, after, func(r *reachRow, after string) int {
-		return strings.Compare(r.key(), after+"\x00")
+		return strings.Compare(r.key(), after)
 	})
-	if after == "" {
-		start = 0
-	}
 	rows = rows[start:]
 	if len(rows) > pageRows {
 		rows = rows[:pageRows]
@@ -120,10 +115,10 @@ func (r *reachRow) key() string {
 
 // rowsOf returns a row for each principal that some answer has, and for the public.
 func rowsOf(reaches []svc.WhoCanAnswer) (rows []*reachRow) {
-	seen := map[reachRowKey]bool{}
+	seen := map[[2]string]bool{} // notes and ids
 	add := func(note string, ids ...string) {
 		for _, id := range ids {
-			if k := (reachRowKey{note, id}); !seen[k] {
+			if k := [2]string{note, id}; !seen[k] {
 				seen[k] = true
 				rows = append(rows, &reachRow{Name: id, Note: note})
 			}
@@ -140,24 +135,21 @@ func rowsOf(reaches []svc.WhoCanAnswer) (rows []*reachRow) {
 	return rows
 }
 
-type reachRowKey struct{ note, id string }
-
 // fill fills the cells of a row.
 func (r *reachRow) fill(reaches []svc.WhoCanAnswer, columns []string, bank string) {
 	r.Cells = make([]reachCell, len(reaches))
 	for i, reach := range reaches {
 		allowed := false
-		q := asked{Kind: "user", Who: r.Name, Action: columns[i], Bank: bank}
 		switch r.Note {
 		case noteUser:
 			_, allowed = slices.BinarySearch(reach.Users, r.Name)
 		case noteAccount:
 			_, allowed = slices.BinarySearch(reach.ServiceAccounts, r.Name)
-			q.Kind = "service_account"
 		case notePublic:
 			r.Cells[i] = reachCell{Word: publicWord(reach.Public)}
 			continue
 		}
+		q := asked{Kind: string(r.Kind()), Who: r.Name, Action: columns[i], Bank: bank}
 		r.Cells[i] = reachCell{"denied", q.Address()}
 		if allowed {
 			r.Cells[i].Word = "allowed"
@@ -165,7 +157,7 @@ func (r *reachRow) fill(reaches []svc.WhoCanAnswer, columns []string, bank strin
 	}
 }
 
-// places names the overrides that differ from the default, the first of them.
+// places names the overrides that differ from the default, the first of them; "": none does.
 func places(p svc.PublicReach) string {
 	var names []string
 	for _, o := range p.Overrides {
@@ -183,14 +175,12 @@ func places(p svc.PublicReach) string {
 
 // publicWord says what unmapped senders may do.
 func publicWord(p svc.PublicReach) string {
-	exceptions := slices.ContainsFunc(p.Overrides, func(o svc.PublicOverrideReach) bool {
-		return o.Allowed != p.Default
-	})
+	exceptions := places(p)
 	switch {
-	case exceptions && p.Default:
-		return "allowed, except " + places(p)
-	case exceptions:
-		return "only in " + places(p)
+	case exceptions != "" && p.Default:
+		return "allowed, except " + exceptions
+	case exceptions != "":
+		return "only in " + exceptions
 	case p.Default:
 		return "allowed"
 	}

@@ -110,8 +110,7 @@ type whyView struct {
 func (v *visit) why() error {
 	q, choice := askedIn(v.r.URL.Query())
 	if choice {
-		v.redirect(q.Address())
-		return nil
+		return v.redirect(q.Address())
 	}
 	return v.showWhy(whyView{Asked: q, Begun: !v.r.URL.Query().Has("bank")}, nil)
 }
@@ -119,15 +118,9 @@ func (v *visit) why() error {
 // showWhy answers the question of a page and shows the page. wrong is why a change could not be
 // tried.
 func (v *visit) showWhy(body whyView, wrong error) error {
-	page, status := view{Template: "why", Title: "Why"}, http.StatusOK
-	switch v.r.URL.Query().Get("done") {
-	case "kept":
-		page.Done = "The question is kept."
-	case "forgotten":
-		page.Done = "The question is no longer kept."
-	}
+	page := view{Template: "why", Title: "Why", Done: v.done()}
 	if wrong != nil {
-		status, page.Alerts = httpapi.Status(wrong), v.problems(wrong)
+		page.Status, page.Alerts = httpapi.Status(wrong), v.problems(wrong)
 	}
 	body.Action = cmp.Or(body.Asked.Action, action.Recall) // about which it is answered
 	if body.Begun = body.Begun || body.Asked.Kind == ""; body.Begun {
@@ -142,7 +135,7 @@ func (v *visit) showWhy(body whyView, wrong error) error {
 			body.Answer = explain(r, body.Asked)
 		case svc.CodeInvalid:
 			if wrong == nil {
-				status, page.Alerts = http.StatusBadRequest, v.problems(err)
+				page.Status, page.Alerts = http.StatusBadRequest, v.problems(err)
 			}
 		default:
 			return err
@@ -152,7 +145,7 @@ func (v *visit) showWhy(body whyView, wrong error) error {
 	if body.Begun {
 		body.Kept, err = v.kept()
 	} else if body.Answer != nil && body.Asked.Policy == "" {
-		body.MayKeep, err = v.mayKeep()
+		body.MayKeep, err = v.mayWrite(action.PoliciesWrite)
 	}
 	if err != nil {
 		return err
@@ -160,8 +153,7 @@ func (v *visit) showWhy(body whyView, wrong error) error {
 	body.Actions = v.h.options.Actions
 	body.Users = v.suggestedUsers(body.Asked.Who)
 	page.Body = body
-	v.render(status, page)
-	return nil
+	return v.render(page)
 }
 
 // resolve answers a question.

@@ -49,40 +49,43 @@ func list[W, T any](
 	return func(yield func(T, error) bool) {
 		next, more, rows := r, true, 0
 		full := func() bool { return r.limit > 0 && rows == r.limit }
+		see := func(in W) bool {
+			if full() {
+				return false
+			}
+			rows++
+			return yield(read(in), nil)
+		}
 		for more && !full() {
-			a, err := c.ask(ctx, next)
-			if err != nil {
+			var err error
+			if next, more, err = elements(ctx, c, next, key, see); err != nil {
 				var none T
 				yield(none, err)
-				return
 			}
-			next, more = elements(ctx, c, a, key, read, func(row T, err error) bool {
-				if err == nil && full() {
-					return false
-				}
-				rows++
-				return yield(row, err)
-			})
 		}
 	}
 }
 
-// elements reads one page of a list and returns the request for the next page; false: none.
-func elements[W, T any](
-	ctx context.Context, c *conn, a *reply, key string, read func(W) T,
-	yield func(T, error) bool,
-) (next request, more bool) {
+// elements reads one page of a list until see returns false. It returns the request for the next
+// page; false: none.
+func elements[W any](
+	ctx context.Context, c *conn, r request, key string, see func(W) bool,
+) (next request, more bool, err error) {
+	a, err := c.ask(ctx, r)
+	if err != nil {
+		return next, false, err
+	}
 	defer a.Body.Close()
 	opened, closed := []json.Token{json.Delim('[')}, []json.Token{json.Delim(']')}
 	if key != "" {
 		opened = []json.Token{json.Delim('{'), key, json.Delim('[')}
 		closed = append(closed, json.Delim('}'))
 	}
-	err := a.expect(opened...)
+	err = a.expect(opened...)
 	for err == nil && a.json.More() {
 		var in W
-		if in, err = element[W](a); err == nil && !yield(read(in), nil) {
-			return next, false
+		if in, err = element[W](a); err == nil && !see(in) {
+			return next, false, nil
 		}
 	}
 	if err == nil {
@@ -95,11 +98,9 @@ func elements[W, T any](
 		next, more, err = a.next()
 	}
 	if err != nil {
-		var none T
-		yield(none, c.unread(ctx, a, err))
-		return next, false
+		return next, false, c.unread(ctx, a, err)
 	}
-	return next, more
+	return next, more, nil
 }
 
 // next returns the request for the next page, from the Link header: the same path with another

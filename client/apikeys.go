@@ -108,11 +108,8 @@ func (c *Keys) RevokeAll(ctx context.Context, holder svc.Identity) error {
 // stands for 24 hours ago. On an error, keys may be revoked: call it again for the rest. Errors:
 // CodeInvalid (a time in the future), CodeForbidden.
 func (c *Keys) Sweep(ctx context.Context, expiredBefore time.Time) (int, error) {
-	var in wire.SweepAPIKeys
-	if !expiredBefore.IsZero() {
-		in.ExpiredBefore = new(instant(expiredBefore))
-	}
-	r := at("POST /admin/api-keys/sweep").with(in)
+	before := orAbsent(optionalInstant(expiredBefore))
+	r := at("POST /admin/api-keys/sweep").with(wire.SweepAPIKeys{ExpiredBefore: before})
 	return call(ctx, c.conn, r, func(out wire.SweptAPIKeys) int { return *out.Revoked })
 }
 
@@ -166,12 +163,9 @@ func known(holder svc.Identity) svc.Identity {
 }
 
 func newKey(in svc.NewAPIKey) wire.CreateAPIKey {
-	body := wire.CreateAPIKey{Description: in.Description}
-	if !in.ExpiresAt.IsZero() {
-		body.ExpiresAt = new(instant(in.ExpiresAt))
-	}
-	if in.ScopingPolicyID != "" {
-		body.ScopingPolicyID = &in.ScopingPolicyID
+	body := wire.CreateAPIKey{
+		Description: in.Description, ExpiresAt: orAbsent(optionalInstant(in.ExpiresAt)),
+		ScopingPolicyID: orAbsent(in.ScopingPolicyID),
 	}
 	if in.Rate != (svc.Rate{}) {
 		body.Rate = new(wire.Rate(in.Rate))

@@ -50,6 +50,7 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"net/http"
@@ -191,26 +192,21 @@ func New(config Config) (*Client, error) {
 	}
 	c := &conn{
 		base: base, http: http.Client{Transport: transport()},
-		userAgent: "extsvc-svc-client", timeout: DefaultTimeout,
+		token:     func() svc.Secret { return config.Token },
+		userAgent: cmp.Or(config.UserAgent, "extsvc-svc-client"),
+		timeout:   cmp.Or(config.Timeout, DefaultTimeout),
 	}
 	if !text.Visible(string(config.Token)) {
 		return nil, errors.New("client: Config.Token must be printable ASCII without spaces")
 	}
-	c.token = func() svc.Secret { return config.Token }
 	if config.HTTPClient != nil {
 		c.http = *config.HTTPClient
 	}
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}
-	if config.UserAgent != "" {
-		c.userAgent = config.UserAgent
-	}
 	if !text.Visible(strings.ReplaceAll(c.userAgent, " ", "")) {
 		return nil, errors.New("client: Config.UserAgent must be printable ASCII")
-	}
-	if config.Timeout != 0 {
-		c.timeout = config.Timeout
 	}
 	return newClient(c), nil
 }

@@ -57,17 +57,10 @@ func (c *Policies) Decide(ctx context.Context, questions ...svc.Question) ([]svc
 func decideQuery(at string, q svc.Question) (wire.DecideQuery, error) {
 	out := wire.DecideQuery{
 		Bank: q.Bank, Action: cmp.Or(q.Action, action.Recall), Channel: q.Channel,
-		Topic: q.Topic,
+		Topic: q.Topic, SAID: orAbsent(q.ServiceAccountID), UserID: orAbsent(q.UserID),
+		Sender: orAbsent(q.Sender),
 	}
-	named := false
-	for _, subject := range []struct {
-		id string
-		to **string
-	}{{q.ServiceAccountID, &out.SAID}, {q.UserID, &out.UserID}, {q.Sender, &out.Sender}} {
-		if subject.id != "" {
-			*subject.to, named = &subject.id, true
-		}
-	}
+	named := out.SAID != nil || out.UserID != nil || out.Sender != nil
 	switch {
 	case q.ScopingPolicyID != "":
 		return out, svc.Invalid(at+"/scoping_policy_id", "must be absent: only Resolve takes it")

@@ -223,7 +223,8 @@ func (c *conn) once(
 	if r.key != "" {
 		out.Header.Set("Idempotency-Key", r.key)
 	}
-	p := newPatience(ctx, c.timeout)
+	waiting, end := context.WithCancelCause(ctx)
+	p := patience{waiting, end, c.timeout}
 	stop := p.watch()
 	answer, err := c.http.Do(out.WithContext(p.ctx))
 	stop()

@@ -79,11 +79,6 @@ type patience struct {
 	limit time.Duration // negative: no limit
 }
 
-func newPatience(ctx context.Context, limit time.Duration) patience {
-	ctx, end := context.WithCancelCause(ctx)
-	return patience{ctx, end, limit}
-}
-
 // watch ends the request after the limit unless stop is called first.
 func (p patience) watch() (stop func()) {
 	if p.limit < 0 {

@@ -51,7 +51,7 @@ func (c *ServiceAccounts) Patch(
 	r := c.at("PUT /service-accounts/{sa_id}", id).match(ifMatch).with(wire.PatchServiceAccount{
 		DisplayName:     optional(patch.DisplayName),
 		ScopingPolicyID: optionalText(patch.ScopingPolicyID),
-		IsActive:        not(optional(patch.Inactive)),
+		IsActive:        wire.Not(optional(patch.Inactive)),
 	})
 	return call(ctx, c.conn, r, serviceAccount)
 }

@@ -64,11 +64,10 @@ func (c *Templates) Delete(ctx context.Context, id string, ifMatch ...string) er
 // Install installs a template from a source. Errors: CodeInvalid, CodeForbidden, CodeNotFound
 // (source or template), CodeExists, CodeLimit, CodeKeyReused, CodeSourceFailed, CodeSourceTimeout.
 func (c *Templates) Install(ctx context.Context, in svc.Install) (svc.Template, error) {
-	body := wire.InstallTemplate{SourceName: in.SourceName, AliasID: in.AliasID}
-	if in.SourceScope != "" {
-		body.SourceScope = (*string)(&in.SourceScope)
-	}
-	r := c.at("POST /templates/{template_id}/install", in.TemplateID).with(body)
+	r := c.at("POST /templates/{template_id}/install", in.TemplateID).with(wire.InstallTemplate{
+		SourceName: in.SourceName, SourceScope: orAbsent(string(in.SourceScope)),
+		AliasID: in.AliasID,
+	})
 	return call(ctx, c.conn, r.repeatable(in.IdempotencyKey), template)
 }
 

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc"
-	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/wire"
 )
 
@@ -40,7 +39,7 @@ func (c *Users) Patch(
 ) (svc.User, error) {
 	r := at("PUT /users/{user_id}", id).match(ifMatch).with(wire.PatchUser{
 		DisplayName: optional(patch.DisplayName), Email: optionalText(patch.Email),
-		IsActive: not(optional(patch.Inactive)),
+		IsActive: wire.Not(optional(patch.Inactive)),
 	})
 	return call(ctx, c.conn, r, user)
 }
@@ -93,9 +92,3 @@ func user(in wire.User) svc.User {
 }
 
 func channel(in wire.Channel) svc.Channel { return svc.Channel(in) }
-
-// not returns a flag of a patch with the other value.
-func not(in strictjson.Optional[bool]) strictjson.Optional[bool] {
-	in.Value = in.Set && !in.Value
-	return in
-}

@@ -3,12 +3,12 @@ package httpapi
 import (
 	"iter"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/inbound"
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/wire"
 	"github.com/extsvc/svc/limits"
@@ -30,10 +30,6 @@ func (r *request) holder() svc.Identity {
 }
 
 func (h *Handler) issueKey(w http.ResponseWriter, r *request) error {
-	full, err := r.query.full()
-	if err != nil {
-		return err
-	}
 	body, err := decode[wire.CreateAPIKey](h, w, r)
 	if err != nil {
 		return err
@@ -58,7 +54,7 @@ func (h *Handler) issueKey(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return sendIssued(w, issued, full)
+	return sendIssued(w, issued, r.full)
 }
 
 func (h *Handler) patchKey(w http.ResponseWriter, r *request) error {
@@ -133,10 +129,6 @@ func isStrict(text string) bool {
 }
 
 func (h *Handler) rotateKey(w http.ResponseWriter, r *request) error {
-	full, err := r.query.full()
-	if err != nil {
-		return err
-	}
 	in, err := decode[wire.RotateAPIKey](h, w, r)
 	if err != nil {
 		return err
@@ -155,7 +147,7 @@ func (h *Handler) rotateKey(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return sendIssued(w, issued, full)
+	return sendIssued(w, issued, r.full)
 }
 
 func (h *Handler) revokeKey(w http.ResponseWriter, r *request) error {
@@ -190,11 +182,7 @@ func (h *Handler) sweepKeys(w http.ResponseWriter, r *request) error {
 
 // listKeys answers with a list of a holder's keys in the requested view.
 func (h *Handler) listKeys(w http.ResponseWriter, r *request) error {
-	full, err := r.query.full()
-	if err != nil {
-		return err
-	}
-	if full {
+	if r.full {
 		return sendKeys(h, w, r, r.holder(), svc.KeyQuery{}, wireFullAPIKey)
 	}
 	return sendKeys(h, w, r, r.holder(), svc.KeyQuery{}, wireAPIKey)
@@ -214,40 +202,19 @@ func sendKeys[A appender](
 	if err != nil {
 		return err
 	}
-	list := func(query svc.KeyQuery) iter.Seq2[svc.APIKey, error] {
-		query.Bare = true
-		return h.service.Keys.List(r.Context(), r.by, holder, query)
-	}
-	position := func(k svc.APIKey) []string {
+	query.Bare = true
+	form := listForm[svc.APIKey, A]{"[", "]", answer, func(k svc.APIKey) []string {
 		return []string{filter.Position(k).UTC().Format(wire.TimeFormat), k.ID}
-	}
-	if p.Limit > 0 {
-		return sendPage(w, r, p, "[", "]", list(query), answer, position)
-	}
-	end := func(yield func(svc.APIKey, error) bool) { // a query for keys skips none
-		n, first := 0, filter
-		first.Limit = MaxList + 1
-		for key, err := range list(first) {
-			if n++; (err != nil || n >= MaxList) && !yield(key, err) {
-				return
-			}
-		}
-	}
-	return sendAll(w, r, "[", "]", list(query), end, answer, position,
-		func(a, b []string) int {
-			if filter == (svc.KeyQuery{}) {
-				return slices.Compare(b, a) // newest first
-			}
-			return slices.Compare(a, b)
-		})
+	}, filter == svc.KeyQuery{}} // the keys of a holder are listed newest first
+	return sendPart(w, r, p, form, func(skip, limit int) iter.Seq2[svc.APIKey, error] {
+		query.Limit = skip + limit // a query for keys skips none
+		return lists.Skip(skip, h.service.Keys.List(r.Context(), r.by, holder, query))
+	})
 }
 
-// keyQuery asks for a page of keys. Its position is that of filter.
+// keyQuery asks for the keys of a page and those after it. Its position is that of filter.
 func keyQuery(p inbound.Page, filter svc.KeyQuery) (query svc.KeyQuery, err error) {
 	query = filter
-	if p.Limit > 0 {
-		query.Limit = p.Limit + 1 // one more tells whether there is a next page
-	}
 	if p.After == nil {
 		return query, nil
 	}

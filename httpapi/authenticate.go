@@ -18,7 +18,10 @@ func challenge(sent bool) error {
 	return refuse(svc.CodeUnauthenticated, message, "WWW-Authenticate", header)
 }
 
-// challenged returns an error of the Service as the interface answers it: 401 has a challenge.
+// errUnauthenticated is the error of a request whose caller is not known.
+var errUnauthenticated error = &svc.Error{Code: svc.CodeUnauthenticated}
+
+// challenged returns an error as the interface answers it: 401 has a challenge.
 func challenged(err error, sent func() bool) error {
 	_, own := errors.AsType[*withHeader](err)
 	if !own && svc.ErrorCode(err) == svc.CodeUnauthenticated {
@@ -37,7 +40,7 @@ func (h *Handler) admit(a *answer, r *http.Request) (svc.Principal, error) {
 	if err != nil {
 		return by, err
 	}
-	a.caller = by.Identity()
+	a.Caller = by.Identity()
 	if err := h.count(a, r, by); err != nil {
 		return by, err
 	}
@@ -57,13 +60,9 @@ func (h *Handler) authenticate(r *http.Request) (svc.Principal, error) {
 	}
 	bearer := h.bearerOf(r)
 	if bearer == "" {
-		return svc.Principal{}, challenge(h.hasCredential(r))
+		return svc.Principal{}, errUnauthenticated
 	}
-	by, err := h.service.Authenticate(r.Context(), bearer)
-	if svc.ErrorCode(err) == svc.CodeUnauthenticated {
-		return svc.Principal{}, challenge(true)
-	}
-	return by, err
+	return h.service.Authenticate(r.Context(), bearer)
 }
 
 // reauthenticate authenticates the caller a second time, after the body was read. The body can
@@ -77,7 +76,7 @@ func (h *Handler) reauthenticate(r *request) error {
 		return err
 	}
 	if by.Identity() != r.by.Identity() {
-		return challenge(h.hasCredential(r.Request)) // it now identifies another principal
+		return errUnauthenticated // it now identifies another principal
 	}
 	r.by = by
 	return nil

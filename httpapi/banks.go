@@ -41,34 +41,24 @@ func (h *Handler) policyOfBank(w http.ResponseWriter, r *request) error {
 }
 
 func (h *Handler) setPolicyOfBank(w http.ResponseWriter, r *request) error {
+	in, err := decode[wire.PutPolicyOfBank](h, w, r)
+	if err != nil {
+		return err
+	}
+	match, err := r.ifMatch()
+	if err != nil {
+		return err
+	}
 	bank, name := r.bank()
-	return putRow(h, w, r, wirePolicyOfBank, func(
-		in wire.PutPolicyOfBank, match []string,
-	) (svc.BankPolicy, error) {
-		policy := svc.BankPolicy{BankID: bank, Document: in.Document}
-		set, err := h.service.Banks.SetPolicy(r.Context(), r.by, policy, match...)
-		return set, moved(err, "/bank_id", name)
-	})
+	policy := svc.BankPolicy{BankID: bank, Document: in.Document}
+	policy, err = h.service.Banks.SetPolicy(r.Context(), r.by, policy, match...)
+	return sendRow(w, http.StatusOK, policy, moved(err, "/bank_id", name), wirePolicyOfBank)
 }
 
 func (h *Handler) removePolicyOfBank(w http.ResponseWriter, r *request) error {
-	return deleteRow(w, r, func(match []string) error {
-		bank, name := r.bank()
-		err := h.service.Banks.RemovePolicy(r.Context(), r.by, bank, match...)
-		return moved(err, "bank_id", name)
-	})
-}
-
-func (h *Handler) policyOfBankInQuery(w http.ResponseWriter, r *request) error {
-	return h.policyOfBank(w, r)
-}
-
-func (h *Handler) setPolicyOfBankInQuery(w http.ResponseWriter, r *request) error {
-	return h.setPolicyOfBank(w, r)
-}
-
-func (h *Handler) removePolicyOfBankInQuery(w http.ResponseWriter, r *request) error {
-	return h.removePolicyOfBank(w, r)
+	bank, name := r.bank()
+	err := deleteRow(w, r, bank, h.service.Banks.RemovePolicy)
+	return moved(err, "bank_id", name)
 }
 
 func wirePolicyOfBank(p svc.BankPolicy) wire.PolicyOfBank {

@@ -79,13 +79,14 @@ func (q query) bool(key string) (bool, error) {
 	return false, svc.Invalid(key, "must be true, false, 1 or 0")
 }
 
-// full reports whether the query asks for the full view.
-func (q query) full() (bool, error) {
-	switch q.text("view") {
-	case "full":
+// is reports whether the value of a key is the only one that it can have; false when it is absent or
+// empty.
+func (q query) is(key, value string) (bool, error) {
+	switch q.text(key) {
+	case value:
 		return true, nil
 	case "":
 		return false, nil
 	}
-	return false, svc.Invalid("view", `must be "full", or absent`)
+	return false, svc.Invalid(key, fmt.Sprintf("must be %q, or absent", value))
 }

@@ -30,12 +30,15 @@ func (h *Handler) listEvents(w http.ResponseWriter, r *request) error {
 	if query.Before, err = numberOf(p); err != nil {
 		return err
 	}
-	query.Limit = p.Limit + 1 // one more tells whether there is a next page
-	rows := h.service.Audit.Records(r.Context(), r.by, query)
-	position := func(e svc.AuditRecord) []string {
+	query.Limit = p.Limit + 1 // one more tells whether a page follows
+	return sendPage(w, r, p, eventForm, h.service.Audit.Records(r.Context(), r.by, query))
+}
+
+var eventForm = listForm[svc.AuditRecord, wire.Event]{
+	open: `{"events":[`, shut: "]}", answer: wireEvent, descends: true,
+	position: func(e svc.AuditRecord) []string {
 		return []string{strconv.FormatInt(e.Number, 10), ""}
-	}
-	return sendPage(w, r, p, `{"events":[`, "]}", rows, wireEvent, position)
+	},
 }
 
 // events reads the parameters of a list of events.
@@ -59,7 +62,7 @@ func (q query) instant(key string) (time.Time, error) {
 	return instant(key, q.text(key))
 }
 
-// number returns the number at which the previous page ended; 0: from the start.
+// numberOf returns the number at which the previous page ended; 0: from the start.
 func numberOf(p inbound.Page) (int64, error) {
 	if p.After == nil {
 		return 0, nil

@@ -26,12 +26,8 @@ func (h *Handler) listGroups(w http.ResponseWriter, r *request) error {
 func (h *Handler) createGroup(w http.ResponseWriter, r *request) error {
 	return createRow(h, w, r, wireGroup, func(in wire.CreateGroup) (svc.Group, error) {
 		name, err := filled("/display_name", in.DisplayName)
-		if err != nil {
-			return svc.Group{}, err
-		}
-		group := svc.Group{ID: in.ID, DisplayName: name}
-		return h.service.Groups.Create(r.Context(), r.by, group)
-	})
+		return svc.Group{ID: in.ID, DisplayName: name}, err
+	}, h.service.Groups.Create)
 }
 
 func (h *Handler) group(w http.ResponseWriter, r *request) error {
@@ -40,19 +36,16 @@ func (h *Handler) group(w http.ResponseWriter, r *request) error {
 }
 
 func (h *Handler) patchGroup(w http.ResponseWriter, r *request) error {
-	return putRow(h, w, r, wireGroup, func(in wire.Rename, match []string) (svc.Group, error) {
-		var patch svc.GroupPatch
-		if err := required("/display_name", in.DisplayName, &patch.DisplayName); err != nil {
-			return svc.Group{}, err
-		}
-		return h.service.Groups.Patch(r.Context(), r.by, r.params["group_id"], patch, match...)
-	})
+	return patchRow(h, w, r, r.params["group_id"], wireGroup, func(
+		in wire.Rename,
+	) (patch svc.GroupPatch, err error) {
+		err = required("/display_name", in.DisplayName, &patch.DisplayName)
+		return patch, err
+	}, h.service.Groups.Patch)
 }
 
 func (h *Handler) deleteGroup(w http.ResponseWriter, r *request) error {
-	return deleteRow(w, r, func(match []string) error {
-		return h.service.Groups.Delete(r.Context(), r.by, r.params["group_id"], match...)
-	})
+	return deleteRow(w, r, r.params["group_id"], h.service.Groups.Delete)
 }
 
 func (h *Handler) listMembers(w http.ResponseWriter, r *request) error {

@@ -213,6 +213,7 @@ type request struct {
 	path   string            // the path of the route
 	params map[string]string // the parameters of the path
 	query  query
+	full   bool // the query asks for the full view
 }
 
 // own reports whether the route is about what belongs to the caller.
@@ -225,24 +226,19 @@ func (r *request) own() bool { return strings.HasPrefix(r.path, "/me/") }
 // id that the host has set. No answer has a header of CORS. Work that takes so long that its answer
 // would come after the WriteTimeout of the [http.Server] ends with a 503, 5 seconds before at most.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	a := &answer{ResponseWriter: w, began: time.Now()}
+	a := &answer{ResponseWriter: w, Observation: Observation{Began: time.Now()}}
 	defer h.report(a, r)
 	defer h.recover(a, r)
 	h.identify(a, r)
 	a.Header().Set("Cache-Control", "no-store")
 	a.Header().Set("X-Content-Type-Options", "nosniff")
-	if err := h.serveInTime(a, r); err != nil {
-		h.fail(a, r, err)
-	}
-}
-
-// serveInTime ends the work of a request in time for its answer.
-func (h *Handler) serveInTime(a *answer, r *http.Request) error {
-	ctx, cancel := inbound.InTime(r.Context(), a.began)
+	ctx, cancel := inbound.InTime(r.Context(), a.Began)
 	defer cancel()
 	timed := r.WithContext(ctx)
 	defer func() { r.Pattern = timed.Pattern }()
-	return h.serve(a, timed)
+	if err := h.serve(a, timed); err != nil {
+		h.fail(a, r, err)
+	}
 }
 
 func (h *Handler) serve(a *answer, r *http.Request) error {
@@ -265,7 +261,7 @@ func (h *Handler) serveCaller(a *answer, r *http.Request, path string, document 
 	if err != nil {
 		return err
 	}
-	leave, err := h.takeTurn(r.Context(), a.caller)
+	leave, err := h.takeTurn(r.Context(), a.Caller)
 	if err != nil {
 		return err
 	}
@@ -277,8 +273,8 @@ func (h *Handler) serveCaller(a *answer, r *http.Request, path string, document 
 	if err != nil {
 		return err
 	}
-	a.route = h.pattern(route)
-	r.Pattern = a.route
+	a.Route = h.pattern(route)
+	r.Pattern = a.Route
 	values, err := inbound.Query(r.URL.RawQuery)
 	given := query(values)
 	if err == nil {
@@ -287,6 +283,10 @@ func (h *Handler) serveCaller(a *answer, r *http.Request, path string, document 
 	if err == nil {
 		err = checkConditions(r, route.Path)
 	}
+	full := false
+	if err == nil {
+		full, err = given.is("view", "full")
+	}
 	if err != nil {
 		return err
 	}
@@ -294,39 +294,29 @@ func (h *Handler) serveCaller(a *answer, r *http.Request, path string, document 
 		r = r.WithContext(h.served)
 	}
 	return route.serve(h, a, &request{
-		Request: r, by: by, path: route.Path, params: params, query: given,
+		Request: r, by: by, path: route.Path, params: params, query: given, full: full,
 	})
 }
 
-// answer records whether the answer has begun: after a failure, such an answer can only be cut off.
-// The other fields are for the Logger and the Observer.
+// answer is an answer, and what the Logger and the Observer get of it. It records whether it has
+// begun: after a failure, such an answer can only be cut off.
 type answer struct {
 	http.ResponseWriter
-	began time.Time // the request
-	begun bool
-
-	status int
-	bytes  int64
-	caller svc.Identity
-	tenant string
-	route  string
-	code   svc.Code
-	err    error
-
-	requestID string
-	named     bool // the Handler has set requestID, not the host
-	rated     bool // the header has the rate of the caller's key
-	admitted  bool // the caller may use the interface
+	Observation
+	begun    bool
+	named    bool // the Handler has set RequestID, not the host
+	rated    bool // the header has the rate of the caller's key
+	admitted bool // the caller may use the interface
 }
 
 func (a *answer) WriteHeader(status int) {
-	a.begun, a.status = true, status
+	a.begun, a.Status = true, status
 	a.ResponseWriter.WriteHeader(status)
 }
 
 func (a *answer) Write(p []byte) (int, error) {
 	n, err := a.ResponseWriter.Write(p)
-	a.bytes += int64(n)
+	a.Bytes += int64(n)
 	return n, err
 }
 
@@ -334,12 +324,18 @@ func (a *answer) Write(p []byte) (int, error) {
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // match finds the route of a request by its relative path.
-func (h *Handler) match(r *http.Request, relative string) (route, map[string]string, error) {
-	found, params, err := h.routes.match(r.Method, relative)
-	if svc.ErrorCode(err) == svc.CodeNotFound {
-		err = noRoute(h.astray(r))
+func (h *Handler) match(
+	r *http.Request, relative string,
+) (found route, params map[string]string, err error) {
+	at, params, allow := h.routes.paths.Match(r.Method, relative)
+	switch {
+	case at >= 0:
+		return h.routes.routes[at], params, nil
+	case allow != nil:
+		return found, nil, methodNotAllowed(strings.Join(allow, ", "))
 	}
-	return found, params, err
+	message := "there is no such path" + h.astray(r)
+	return found, nil, &svc.Error{Code: svc.CodeNotFound, Message: message}
 }
 
 // recover answers with 500 after a panic. It passes [http.ErrAbortHandler] on, which cuts the
@@ -350,8 +346,8 @@ func (h *Handler) recover(a *answer, r *http.Request) {
 		return
 	}
 	if cause == http.ErrAbortHandler {
-		if a.err == nil {
-			a.err = http.ErrAbortHandler
+		if a.Err == nil {
+			a.Err = http.ErrAbortHandler
 		}
 		panic(cause)
 	}

@@ -44,8 +44,8 @@ type Observation struct {
 
 // identify gives a request its id, once: the host's id, else the client's, else a new one.
 func (h *Handler) identify(a *answer, r *http.Request) {
-	if a.requestID == "" {
-		a.requestID, a.named = inbound.Identify(a, r, h.mask)
+	if a.RequestID == "" {
+		a.RequestID, a.named = inbound.Identify(a, r, h.mask)
 	}
 }
 
@@ -67,12 +67,12 @@ func (h *Handler) report(a *answer, r *http.Request) {
 	h.log(r, o)
 }
 
+// observed returns what is observed of an answer now.
 func (h *Handler) observed(a *answer) Observation {
-	return Observation{
-		Route: a.route, Status: a.status, Code: a.code, Caller: a.caller, Tenant: a.tenant,
-		RequestID: h.mask(a.requestID), // the host's middleware may have copied a header
-		Began:     a.began, Took: time.Since(a.began), Bytes: a.bytes, Err: a.err,
-	}
+	o := a.Observation
+	o.RequestID = h.mask(o.RequestID) // the host's middleware may have copied a header
+	o.Took = time.Since(o.Began)
+	return o
 }
 
 // log writes the record of a request. Text from a caller, a store or the host's middleware may hold

@@ -109,8 +109,8 @@ func without(source []byte, routes []route) []byte {
 // sendOpenAPI answers with the document at a path as application/json. Browsers show that type and
 // every tool accepts it, unlike application/openapi+json.
 func (h *Handler) sendOpenAPI(w *answer, r *http.Request, path string) {
-	w.route = "GET " + h.prefix.String() + path
-	r.Pattern = w.route
+	w.Route = "GET " + h.prefix.String() + path
+	r.Pattern = w.Route
 	server := h.server(r, path)
 	document := h.documents[path].whole()
 	if h.options.HideAccess {

@@ -69,8 +69,8 @@ type response struct {
 	}
 }
 
-// plain leaves out of a name whose things they are: most handlers serve those of all and of the caller.
-var plain = strings.NewReplacer("UserKey", "Key", "MyServiceAccountKey", "Key", "ServiceAccountKey", "Key", "My", "", "myT", "t", "myS", "s")
+// plain leaves out of a name whose things they are: most handlers serve those of all and of the caller, and in the path and in the query.
+var plain = strings.NewReplacer("UserKey", "Key", "MyServiceAccountKey", "Key", "ServiceAccountKey", "Key", "My", "", "myT", "t", "myS", "s", "resolveMe", "resolve", "InQuery", "")
 
 // inSource returns what a pattern finds in files of the source, white space as single spaces.
 func inSource(t *testing.T, pattern string, files ...string) (all [][]string) {

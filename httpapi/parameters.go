@@ -28,30 +28,23 @@ func withParameters(text []byte, table []parameter.Definition) []byte {
 		schema := schemas[name].(map[string]any)
 		properties := schema["properties"].(map[string]any)
 		withoutMemory(properties)
+		required, _ := schema["required"].([]any)
+		required = slices.DeleteFunc(required, func(name any) bool {
+			return properties[name.(string)] == nil
+		})
 		for _, p := range table {
 			properties[p.Name] = form.schema(p)
+			if name == "Access" { // of an answer, which has all of them
+				required = append(required, p.Name)
+			}
 		}
-		if required, _ := schema["required"].([]any); name == "Access" {
-			schema["required"] = requiredWith(required, table)
+		if required != nil {
+			schema["required"] = required
 		}
 	}
 	inExamples(all, table)
 	text, _ = encode(all) // it came from JSON
 	return text
-}
-
-// requiredWith returns the required keys of the access of an answer, with other parameters.
-func requiredWith(required []any, table []parameter.Definition) []any {
-	required = slices.DeleteFunc(required, func(name any) bool { return isMemory(name.(string)) })
-	for _, p := range table {
-		required = append(required, p.Name)
-	}
-	return required
-}
-
-func isMemory(name string) bool {
-	named := func(p parameter.Definition) bool { return p.Name == name }
-	return slices.ContainsFunc(parameter.Memory(), named)
 }
 
 func withoutMemory(object map[string]any) {

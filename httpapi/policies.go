@@ -36,12 +36,8 @@ func (h *Handler) listPolicies(w http.ResponseWriter, r *request) error {
 func (h *Handler) createPolicy(w http.ResponseWriter, r *request) error {
 	return createRow(h, w, r, wirePolicy, func(in wire.CreatePolicy) (svc.Policy, error) {
 		name, err := filled("/display_name", in.DisplayName)
-		if err != nil {
-			return svc.Policy{}, err
-		}
-		policy := svc.Policy{ID: in.ID, DisplayName: name, Document: in.Document}
-		return h.service.Policies.Create(r.Context(), r.by, policy)
-	})
+		return svc.Policy{ID: in.ID, DisplayName: name, Document: in.Document}, err
+	}, h.service.Policies.Create)
 }
 
 func (h *Handler) policy(w http.ResponseWriter, r *request) error {
@@ -50,25 +46,20 @@ func (h *Handler) policy(w http.ResponseWriter, r *request) error {
 }
 
 func (h *Handler) patchPolicy(w http.ResponseWriter, r *request) error {
-	return putRow(h, w, r, wirePolicy, func(
-		in wire.PatchPolicy, match []string,
-	) (svc.Policy, error) {
-		patch := svc.PolicyPatch{Document: in.Document.Value}
-		err := required("/display_name", in.DisplayName, &patch.DisplayName)
+	return patchRow(h, w, r, r.params["policy_id"], wirePolicy, func(
+		in wire.PatchPolicy,
+	) (patch svc.PolicyPatch, err error) {
+		patch.Document = in.Document.Value
+		err = required("/display_name", in.DisplayName, &patch.DisplayName)
 		if err == nil && in.Document.Null {
 			err = svc.Invalid("/document", "must not be null")
 		}
-		if err != nil {
-			return svc.Policy{}, err
-		}
-		return h.service.Policies.Patch(r.Context(), r.by, r.params["policy_id"], patch, match...)
-	})
+		return patch, err
+	}, h.service.Policies.Patch)
 }
 
 func (h *Handler) deletePolicy(w http.ResponseWriter, r *request) error {
-	return deleteRow(w, r, func(match []string) error {
-		return h.service.Policies.Delete(r.Context(), r.by, r.params["policy_id"], match...)
-	})
+	return deleteRow(w, r, r.params["policy_id"], h.service.Policies.Delete)
 }
 
 func (h *Handler) listAttachments(w http.ResponseWriter, r *request) error {

@@ -13,20 +13,14 @@ import (
 	"github.com/extsvc/svc/limits"
 )
 
+// resolve answers a question about anybody, or below /me about the caller.
 func (h *Handler) resolve(w http.ResponseWriter, r *request) error {
 	q := r.query
 	resolution, err := h.service.Policies.Resolve(r.Context(), r.by, svc.Question{
-		Bank: q.text("bank"), Action: q.text("action"), ServiceAccountID: q.text("sa_id"),
-		UserID: q.text("user_id"), Sender: q.text("sender"), Channel: q.text("channel"),
-		Topic: q.text("topic"), ScopingPolicyID: q.text("scoping_policy_id"),
-	})
-	return sendResult(w, resolution, err, wireResolution)
-}
-
-func (h *Handler) resolveMe(w http.ResponseWriter, r *request) error {
-	resolution, err := h.service.Policies.Resolve(r.Context(), r.by, svc.Question{
-		Me: true, Bank: r.query.text("bank"), Action: r.query.text("action"),
-		Channel: r.query.text("channel"), Topic: r.query.text("topic"),
+		Me: r.own(), Bank: q.text("bank"), Action: q.text("action"),
+		ServiceAccountID: q.text("sa_id"), UserID: q.text("user_id"), Sender: q.text("sender"),
+		Channel: q.text("channel"), Topic: q.text("topic"),
+		ScopingPolicyID: q.text("scoping_policy_id"),
 	})
 	return sendResult(w, resolution, err, wireResolution)
 }

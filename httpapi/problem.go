@@ -65,10 +65,10 @@ const retryAfter = "1"
 func (h *Handler) fail(a *answer, r *http.Request, err error) {
 	err = challenged(err, func() bool { return h.hasCredential(r) })
 	problem := h.problemOf(err)
-	a.code = svc.Code(problem.Code)
+	a.Code = svc.Code(problem.Code)
 	h.identify(a, r)
 	if problem.Status >= http.StatusInternalServerError || a.begun {
-		a.err = err
+		a.Err = err
 	}
 	if a.begun {
 		panic(http.ErrAbortHandler)
@@ -102,7 +102,14 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func writeProblem(w http.ResponseWriter, problem wire.Problem, err error) {
-	setHeaders(w.Header(), problem.Status, err)
+	header := w.Header()
+	if own, ok := errors.AsType[*withHeader](err); ok {
+		header.Set(own.name, own.value)
+	} else if problem.Status == http.StatusServiceUnavailable {
+		header.Set("Retry-After", retryAfter)
+	}
+	header.Set("Content-Type", "application/problem+json")
+	header.Set("Cache-Control", "no-store")
 	body, _ := encode(problem) // strings and numbers always encode
 	w.WriteHeader(problem.Status)
 	_, _ = w.Write(body)
@@ -118,16 +125,6 @@ func (e *withHeader) Unwrap() error { return e.error }
 
 func refuse(code svc.Code, message, header, value string) error {
 	return &withHeader{&svc.Error{Code: code, Message: message}, header, value}
-}
-
-func setHeaders(header http.Header, status int, err error) {
-	if own, ok := errors.AsType[*withHeader](err); ok {
-		header.Set(own.name, own.value)
-	} else if status == http.StatusServiceUnavailable {
-		header.Set("Retry-After", retryAfter)
-	}
-	header.Set("Content-Type", "application/problem+json")
-	header.Set("Cache-Control", "no-store")
 }
 
 func (h *Handler) problemOf(err error) wire.Problem {

@@ -71,7 +71,9 @@ type decide func(h *Handler, r *http.Request, by svc.Principal) (*svc.Decision, 
 // is in the context already counts.
 func (h *Handler) guard(next http.Handler, decide decide) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a := &answer{ResponseWriter: w, began: time.Now(), route: r.Pattern}
+		a := &answer{
+			ResponseWriter: w, Observation: Observation{Began: time.Now(), Route: r.Pattern},
+		}
 		passed, ok := h.letIn(a, r, decide)
 		if !ok {
 			return
@@ -82,31 +84,31 @@ func (h *Handler) guard(next http.Handler, decide decide) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		a.err = errHandlerPanicked // until it returns
+		a.Err = errHandlerPanicked // until it returns
 		defer func() {
-			a.route, a.requestID = r.Pattern, w.Header().Get(inbound.RequestIDHeader)
+			a.Route, a.RequestID = r.Pattern, w.Header().Get(inbound.RequestIDHeader)
 			h.options.Observer.Observe(r.Context(), h.observed(a))
 		}()
 		next.ServeHTTP(a.toHost(), r)
 		if !a.begun {
-			a.status = http.StatusOK // net/http sends it for a handler that wrote nothing
+			a.Status = http.StatusOK // net/http sends it for a handler that wrote nothing
 		}
 		switch {
-		case a.status < http.StatusInternalServerError:
-			a.err = nil
-		case a.err == errHandlerPanicked:
-			a.err = fmt.Errorf("the host's handler answered %d", a.status)
+		case a.Status < http.StatusInternalServerError:
+			a.Err = nil
+		case a.Err == errHandlerPanicked:
+			a.Err = fmt.Errorf("the host's handler answered %d", a.Status)
 		}
 	})
 }
 
 // answered notes what a handler of the host answers by WriteError, and logs the cause of a fault.
 func (h *Handler) answered(a *answer, r *http.Request, problem wire.Problem, err error) {
-	a.code = svc.Code(problem.Code)
+	a.Code = svc.Code(problem.Code)
 	if problem.Status < http.StatusInternalServerError {
 		return
 	}
-	a.err = err
+	a.Err = err
 	o := h.observed(a)
 	o.Route, o.Status = r.Pattern, problem.Status
 	o.RequestID = h.mask(a.Header().Get(inbound.RequestIDHeader))
@@ -183,7 +185,7 @@ func (a *answer) toHost() http.ResponseWriter {
 // begin records the status of the answer: the first one, as net/http sends no other.
 func (a hostAnswer) begin(status int) {
 	if !a.begun {
-		a.begun, a.status = true, status
+		a.begun, a.Status = true, status
 	}
 }
 

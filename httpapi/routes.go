@@ -3,9 +3,7 @@ package httpapi
 import (
 	"net/http"
 	"slices"
-	"strings"
 
-	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/routing"
 )
 
@@ -34,7 +32,7 @@ var routes = slices.Concat(
 		{Route{"POST", "/debug/simulate"}, (*Handler).simulate, nil},
 		{Route{"POST", "/decide"}, (*Handler).decide, nil},
 		{Route{"POST", "/introspect"}, (*Handler).introspect, []string{"inactive"}},
-		{Route{"GET", "/me/resolve"}, (*Handler).resolveMe, []string{
+		{Route{"GET", "/me/resolve"}, (*Handler).resolve, []string{
 			"bank", "action", "channel", "topic",
 		}},
 		{Route{"GET", "/me/what-can"}, (*Handler).whatCanI, nil},
@@ -125,27 +123,6 @@ var (
 	everything    = newTable(slices.Concat(routes, accessRoutes)...)
 	withoutAccess = newTable(routes...)
 )
-
-// match finds the route of an escaped path.
-func (t *table) match(method, escaped string) (route, map[string]string, error) {
-	found, params, allow := t.paths.Match(method, escaped)
-	switch {
-	case found >= 0:
-		return t.routes[found], params, nil
-	case allow != nil:
-		return route{}, nil, methodNotAllowed(strings.Join(allow, ", "))
-	}
-	return route{}, nil, noRoute("")
-}
-
-// noRoute returns the error for a path without a route; why may explain it, or be "".
-func noRoute(why string) error {
-	message := "there is no such path"
-	if why != "" {
-		message += ": " + why
-	}
-	return &svc.Error{Code: svc.CodeNotFound, Message: message}
-}
 
 func methodNotAllowed(methods string) error {
 	message := "this path takes " + methods + " only"

@@ -59,9 +59,9 @@ var accessRoutes = slices.Concat(
 		}},
 
 		{Route{"POST", "/banks"}, (*Handler).createBank, nil},
-		{Route{"GET", "/banks/policy"}, (*Handler).policyOfBankInQuery, []string{"bank"}},
-		{Route{"PUT", "/banks/policy"}, (*Handler).setPolicyOfBankInQuery, []string{"bank"}},
-		{Route{"DELETE", "/banks/policy"}, (*Handler).removePolicyOfBankInQuery, []string{"bank"}},
+		{Route{"GET", "/banks/policy"}, (*Handler).policyOfBank, []string{"bank"}},
+		{Route{"PUT", "/banks/policy"}, (*Handler).setPolicyOfBank, []string{"bank"}},
+		{Route{"DELETE", "/banks/policy"}, (*Handler).removePolicyOfBank, []string{"bank"}},
 		{Route{"GET", "/banks/{bank_id}/policy"}, (*Handler).policyOfBank, nil},
 		{Route{"PUT", "/banks/{bank_id}/policy"}, (*Handler).setPolicyOfBank, nil},
 		{Route{"DELETE", "/banks/{bank_id}/policy"}, (*Handler).removePolicyOfBank, nil},

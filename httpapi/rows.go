@@ -1,13 +1,12 @@
 package httpapi
 
 import (
+	"context"
 	"iter"
 	"net/http"
-	"slices"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/inbound"
-	"github.com/extsvc/svc/internal/strictjson"
 )
 
 // rowForm says how the rows of one kind of access are listed.
@@ -34,7 +33,7 @@ func byID[R any, A appender](answer func(R) A, id func(R) string) rowForm[R, A] 
 // sendRows answers with a list of rows, whole or a page of it.
 func sendRows[R any, A appender](
 	w http.ResponseWriter, r *request, form rowForm[R, A],
-	list func(svc.RowQuery) iter.Seq2[R, error],
+	rows func(svc.RowQuery) iter.Seq2[R, error],
 ) error {
 	p, err := r.page()
 	if err != nil {
@@ -46,14 +45,11 @@ func sendRows[R any, A appender](
 			return svc.Invalid("cursor", inbound.NotACursor)
 		}
 	}
-	if p.Limit > 0 {
-		query.Limit = p.Limit + 1 // one more tells whether there is a next page
-		err = sendPage(w, r, p, "[", "]", list(query), form.answer, form.position)
-	} else {
-		end := svc.RowQuery{Skip: MaxList - 1, Limit: 2}
-		err = sendAll(w, r, "[", "]", list(query), list(end), form.answer,
-			form.position, slices.Compare)
-	}
+	list := listForm[R, A]{open: "[", shut: "]", answer: form.answer, position: form.position}
+	err = sendPart(w, r, p, list, func(skip, limit int) iter.Seq2[R, error] {
+		query.Skip, query.Limit = skip, limit
+		return rows(query)
+	})
 	return moved(err, "after", "cursor")
 }
 
@@ -67,22 +63,27 @@ func moved(err error, from, to string) error {
 	})
 }
 
-// createRow adds the row that a body describes.
+// createRow adds the row that a body describes. read reads the body.
 func createRow[In any, R tagged, A appender](
-	h *Handler, w http.ResponseWriter, r *request, answer func(R) A, create func(In) (R, error),
+	h *Handler, w http.ResponseWriter, r *request, answer func(R) A, read func(In) (R, error),
+	create func(ctx context.Context, by svc.Principal, row R) (R, error),
 ) error {
 	in, err := decode[In](h, w, r)
 	if err != nil {
 		return err
 	}
-	row, err := create(in)
+	row, err := read(in)
+	if err == nil {
+		row, err = create(r.Context(), r.by, row)
+	}
 	return sendRow(w, http.StatusCreated, row, err, answer)
 }
 
-// putRow changes the row in the path as a body says.
-func putRow[In any, R tagged, A appender](
-	h *Handler, w http.ResponseWriter, r *request, answer func(R) A,
-	put func(in In, ifMatch []string) (R, error),
+// patchRow changes the row with an id as a body says. read reads the body.
+func patchRow[In, Patch any, R tagged, A appender](
+	h *Handler, w http.ResponseWriter, r *request, id string, answer func(R) A,
+	read func(In) (Patch, error),
+	change func(context.Context, svc.Principal, string, Patch, ...string) (R, error),
 ) error {
 	in, err := decode[In](h, w, r)
 	if err != nil {
@@ -92,17 +93,24 @@ func putRow[In any, R tagged, A appender](
 	if err != nil {
 		return err
 	}
-	row, err := put(in, match)
+	patch, err := read(in)
+	if err != nil {
+		return err
+	}
+	row, err := change(r.Context(), r.by, id, patch, match...)
 	return sendRow(w, http.StatusOK, row, err, answer)
 }
 
-// deleteRow removes the row with an id of the path.
-func deleteRow(w http.ResponseWriter, r *request, remove func(ifMatch []string) error) error {
+// deleteRow removes the row with an id.
+func deleteRow(
+	w http.ResponseWriter, r *request, id string,
+	remove func(ctx context.Context, by svc.Principal, id string, ifMatch ...string) error,
+) error {
 	match, err := r.ifMatch()
 	if err != nil {
 		return err
 	}
-	return sendNothing(w, remove(match))
+	return sendNothing(w, remove(r.Context(), r.by, id, match...))
 }
 
 // filled reads a text of a request that may be absent, which is "", but not empty.
@@ -114,13 +122,4 @@ func filled(pointer string, in *string) (string, error) {
 		return "", svc.Invalid(pointer, "must not be empty")
 	}
 	return *in, nil
-}
-
-// inactive reads the is_active of a patch.
-func inactive(in strictjson.Optional[bool]) (*bool, error) {
-	if in.Set && !in.Null {
-		return new(!in.Value), nil
-	}
-	var absent *bool
-	return nil, required("/is_active", in, &absent)
 }

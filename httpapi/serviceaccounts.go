@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"iter"
 	"net/http"
 
@@ -32,34 +33,26 @@ func (h *Handler) createServiceAccount(w http.ResponseWriter, r *request) error 
 		if in.OwnerUserID == "" {
 			return svc.ServiceAccount{}, svc.Invalid("/owner_user_id", "is required")
 		}
-		return h.addServiceAccount(r, in)
-	})
+		return newServiceAccount(in)
+	}, h.accounts(r).Create)
 }
 
 func (h *Handler) createMyServiceAccount(w http.ResponseWriter, r *request) error {
 	return createRow(h, w, r, wireServiceAccount, func(
 		in wire.CreateMyServiceAccount,
 	) (svc.ServiceAccount, error) {
-		return h.addServiceAccount(r, wire.CreateServiceAccount{
+		return newServiceAccount(wire.CreateServiceAccount{
 			ID: in.ID, DisplayName: in.DisplayName, ScopingPolicyID: in.ScopingPolicyID,
 		})
-	})
+	}, h.accounts(r).Create)
 }
 
-func (h *Handler) addServiceAccount(
-	r *request, in wire.CreateServiceAccount,
-) (svc.ServiceAccount, error) {
-	name, err := filled("/display_name", in.DisplayName)
-	if err != nil {
-		return svc.ServiceAccount{}, err
-	}
-	scope, err := filled("/scoping_policy_id", in.ScopingPolicyID)
-	if err != nil {
-		return svc.ServiceAccount{}, err
-	}
-	return h.accounts(r).Create(r.Context(), r.by, svc.ServiceAccount{
+func newServiceAccount(in wire.CreateServiceAccount) (svc.ServiceAccount, error) {
+	name, noName := filled("/display_name", in.DisplayName)
+	scope, noScope := filled("/scoping_policy_id", in.ScopingPolicyID)
+	return svc.ServiceAccount{
 		ID: in.ID, DisplayName: name, OwnerUserID: in.OwnerUserID, ScopingPolicyID: scope,
-	})
+	}, cmp.Or(noName, noScope)
 }
 
 func (h *Handler) serviceAccount(w http.ResponseWriter, r *request) error {
@@ -68,37 +61,27 @@ func (h *Handler) serviceAccount(w http.ResponseWriter, r *request) error {
 }
 
 func (h *Handler) patchServiceAccount(w http.ResponseWriter, r *request) error {
-	return putRow(h, w, r, wireServiceAccount, func(
-		in wire.PatchServiceAccount, match []string,
-	) (svc.ServiceAccount, error) {
-		patch := svc.ServiceAccountPatch{ScopingPolicyID: textPatch(in.ScopingPolicyID)}
-		err := required("/display_name", in.DisplayName, &patch.DisplayName)
-		if err == nil {
-			patch.Inactive, err = inactive(in.IsActive)
-		}
-		if err != nil {
-			return svc.ServiceAccount{}, err
-		}
-		return h.accounts(r).Patch(r.Context(), r.by, r.params["sa_id"], patch, match...)
-	})
+	return patchRow(h, w, r, r.params["sa_id"], wireServiceAccount, func(
+		in wire.PatchServiceAccount,
+	) (patch svc.ServiceAccountPatch, err error) {
+		patch.ScopingPolicyID = textPatch(in.ScopingPolicyID)
+		err = cmp.Or(required("/display_name", in.DisplayName, &patch.DisplayName),
+			required("/is_active", wire.Not(in.IsActive), &patch.Inactive))
+		return patch, err
+	}, h.accounts(r).Patch)
 }
 
 func (h *Handler) renameMyServiceAccount(w http.ResponseWriter, r *request) error {
-	return putRow(h, w, r, wireServiceAccount, func(
-		in wire.Rename, match []string,
-	) (svc.ServiceAccount, error) {
-		var patch svc.ServiceAccountPatch
-		if err := required("/display_name", in.DisplayName, &patch.DisplayName); err != nil {
-			return svc.ServiceAccount{}, err
-		}
-		return h.accounts(r).Patch(r.Context(), r.by, r.params["sa_id"], patch, match...)
-	})
+	return patchRow(h, w, r, r.params["sa_id"], wireServiceAccount, func(
+		in wire.Rename,
+	) (patch svc.ServiceAccountPatch, err error) {
+		err = required("/display_name", in.DisplayName, &patch.DisplayName)
+		return patch, err
+	}, h.accounts(r).Patch)
 }
 
 func (h *Handler) deleteServiceAccount(w http.ResponseWriter, r *request) error {
-	return deleteRow(w, r, func(match []string) error {
-		return h.accounts(r).Delete(r.Context(), r.by, r.params["sa_id"], match...)
-	})
+	return deleteRow(w, r, r.params["sa_id"], h.accounts(r).Delete)
 }
 
 func wireServiceAccount(a svc.ServiceAccount) encoded {

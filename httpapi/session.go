@@ -24,15 +24,11 @@ func (h *Handler) authenticateSession(r *http.Request) (svc.Principal, error) {
 	}
 	p, err := h.options.Principal(r)
 	if errors.Is(err, svc.ErrUnauthenticated) {
-		return svc.Principal{}, challenge(false)
+		return svc.Principal{}, errUnauthenticated
 	} else if err != nil {
 		return svc.Principal{}, inbound.BadSession(r, err)
 	}
-	err = h.service.Accept(r.Context(), p)
-	if svc.ErrorCode(err) == svc.CodeUnauthenticated {
-		err = challenge(false)
-	}
-	return p, err
+	return p, h.service.Accept(r.Context(), p)
 }
 
 // hideCredentials masks the bearers and the cookies of a request in a text.

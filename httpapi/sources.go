@@ -17,21 +17,13 @@ func (h *Handler) sources(r *request) *svc.Sources {
 }
 
 func (h *Handler) listSources(w http.ResponseWriter, r *request) error {
-	full, err := r.query.full()
-	if err != nil {
-		return err
-	}
 	sources := h.sources(r).List(r.Context(), r.by)
 	return sendList(w, "[", "]", sources, func(s svc.Source) encoded {
-		return encoded{sourceView(s, full)}
+		return encoded{sourceView(s, r.full)}
 	}, nil)
 }
 
 func (h *Handler) registerSource(w http.ResponseWriter, r *request) error {
-	full, err := r.query.full()
-	if err != nil {
-		return err
-	}
 	in, err := decode[wire.RegisterSource](h, w, r)
 	if err != nil {
 		return err
@@ -47,7 +39,7 @@ func (h *Handler) registerSource(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return sendJSON(w, http.StatusCreated, sourceView(source, full))
+	return sendJSON(w, http.StatusCreated, sourceView(source, r.full))
 }
 
 // signingKey decodes a key from base64. The Service checks that it is a key.
@@ -63,10 +55,6 @@ func signingKey(text *string) ([]byte, error) {
 }
 
 func (h *Handler) patchSource(w http.ResponseWriter, r *request) error {
-	full, err := r.query.full()
-	if err != nil {
-		return err
-	}
 	in, err := decode[wire.PatchSource](h, w, r)
 	if err != nil {
 		return err
@@ -79,7 +67,7 @@ func (h *Handler) patchSource(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return sendJSON(w, http.StatusOK, sourceView(source, full))
+	return sendJSON(w, http.StatusOK, sourceView(source, r.full))
 }
 
 func (h *Handler) removeSource(w http.ResponseWriter, r *request) error {

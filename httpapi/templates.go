@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
-	"slices"
 	"sync"
 
 	"github.com/extsvc/svc"
@@ -65,12 +64,7 @@ func (h *Handler) sendTemplates(
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	if p.Limit > 0 {
-		query.Limit = p.Limit + 1 // one more tells whether there is a next page
-		return sendPage(w, r, p, templatesOpen, templatesShut, list(query),
-			wireTemplate, templatePosition)
-	}
-	if etag != "" && query == (svc.TemplateQuery{}) && h.whole != nil {
+	if p.Limit == 0 && etag != "" && query == (svc.TemplateQuery{}) && h.whole != nil {
 		if all, err := h.whole.of(etag, list); err != nil {
 			return err
 		} else if all != nil {
@@ -79,10 +73,10 @@ func (h *Handler) sendTemplates(
 			return nil
 		}
 	}
-	end := query
-	end.Skip, end.Limit = MaxList-1, 2
-	return sendAll(w, r, templatesOpen, templatesShut, list(query), list(end),
-		wireTemplate, templatePosition, slices.Compare)
+	return sendPart(w, r, p, templateForm, func(skip, limit int) iter.Seq2[svc.Template, error] {
+		query.Skip, query.Limit = skip, limit
+		return list(query)
+	})
 }
 
 // hasCurrent reports whether an If-None-Match header has the ETag of a list that the caller may
@@ -104,10 +98,10 @@ func (r *request) hasCurrent(
 	return etag != "" && inbound.HasTag(known, etag), err
 }
 
-// templatePosition is the position of a template in its list.
-func templatePosition(t svc.Template) []string { return []string{t.Name, t.ID} }
-
-const templatesOpen, templatesShut = `{"templates":[`, "]}"
+var templateForm = listForm[svc.Template, wire.Template]{
+	open: `{"templates":[`, shut: "]}", answer: wireTemplate,
+	position: func(t svc.Template) []string { return []string{t.Name, t.ID} },
+}
 
 // keptAnswer is the most bytes of an answer with all templates that a Handler keeps. Templates that
 // fit into [svc.TemplateConfig].Cached are about as long, so a smaller cache is the tighter bound.
@@ -131,7 +125,7 @@ func (l *wholeList) of(
 	}
 	var text []byte
 	err := withPageBuffer(func(b []byte) ([]byte, error) {
-		b, n := append(b, templatesOpen...), 0
+		b, n := append(b, templateForm.open...), 0
 		for t, err := range list(svc.TemplateQuery{}) {
 			if n++; err != nil || n > MaxList || len(b) > keptAnswer {
 				return b, err
@@ -141,7 +135,7 @@ func (l *wholeList) of(
 			}
 			b = wireTemplate(t).Append(b)
 		}
-		if b = append(append(b, templatesShut...), '\n'); len(b) <= keptAnswer {
+		if b = append(append(b, templateForm.shut...), '\n'); len(b) <= keptAnswer {
 			text = bytes.Clone(b)
 		}
 		return b, nil
@@ -173,33 +167,19 @@ func (h *Handler) template(w http.ResponseWriter, r *request) error {
 }
 
 func (h *Handler) patchTemplate(w http.ResponseWriter, r *request) error {
-	in, err := decode[wire.PatchTemplate](h, w, r)
-	if err != nil {
-		return err
-	}
-	patch := svc.TemplatePatch{
-		Description: textPatch(in.Description), Category: textPatch(in.Category),
-	}
-	for _, err := range []error{
-		required("/name", in.Name, &patch.Name),
-		required("/integrations", in.Integrations, &patch.Integrations),
-		required("/tags", in.Tags, &patch.Tags),
-	} {
-		if err != nil {
-			return err
+	return patchRow(h, w, r, r.params["template_id"], wireTemplate, func(
+		in wire.PatchTemplate,
+	) (patch svc.TemplatePatch, err error) {
+		patch.Description, patch.Category = textPatch(in.Description), textPatch(in.Category)
+		patch.Manifest = in.Manifest.Value
+		err = cmp.Or(required("/name", in.Name, &patch.Name),
+			required("/integrations", in.Integrations, &patch.Integrations),
+			required("/tags", in.Tags, &patch.Tags))
+		if err == nil && in.Manifest.Null {
+			err = svc.Invalid("/manifest", "must not be null")
 		}
-	}
-	if in.Manifest.Null {
-		return svc.Invalid("/manifest", "must not be null")
-	}
-	patch.Manifest = in.Manifest.Value
-	match, err := r.ifMatch()
-	if err != nil {
-		return err
-	}
-	id := r.params["template_id"]
-	template, err := h.templates(r).Patch(r.Context(), r.by, id, patch, match...)
-	return sendTemplate(w, template, err)
+		return patch, err
+	}, h.templates(r).Patch)
 }
 
 // textPatch reads a text of a patch; null clears it.
@@ -225,12 +205,7 @@ func required[T any](pointer string, in strictjson.Optional[T], to **T) error {
 }
 
 func (h *Handler) deleteTemplate(w http.ResponseWriter, r *request) error {
-	match, err := r.ifMatch()
-	if err != nil {
-		return err
-	}
-	err = h.templates(r).Delete(r.Context(), r.by, r.params["template_id"], match...)
-	return sendNothing(w, err)
+	return deleteRow(w, r, r.params["template_id"], h.templates(r).Delete)
 }
 
 func (h *Handler) installTemplate(w http.ResponseWriter, r *request) error {

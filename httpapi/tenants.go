@@ -82,7 +82,7 @@ func (h *Handler) in(a *answer, r *http.Request, serve func(*Handler) error) err
 	}
 	session := h.bySession(r)
 	if !session && h.bearerOf(r) == "" {
-		return challenge(h.hasCredential(r))
+		return errUnauthenticated
 	}
 	known := false
 	name := h.prefix.TenantOf(r, h.options.Tenant)
@@ -102,15 +102,15 @@ func (h *Handler) in(a *answer, r *http.Request, serve func(*Handler) error) err
 		known = true
 		own := *h
 		own.tenants, own.service, own.tenant, own.served = nil, service, name, ctx
-		a.tenant = name
+		a.Tenant = name
 		r.SetPathValue(routing.Tenant, name)
 		return serve(&own)
 	})
 	if !known && svc.ErrorCode(err) == svc.CodeUnavailable {
-		a.tenant = name // it exists, or nobody can tell
+		a.Tenant = name // it exists, or nobody can tell
 	}
 	if !known && session && svc.ErrorCode(err) == svc.CodeNotFound {
-		return challenge(false) // whether there is a session is not known
+		return errUnauthenticated // whether there is a session is not known
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"iter"
 	"net/http"
 	"strings"
@@ -33,14 +34,11 @@ func (h *Handler) listUsers(w http.ResponseWriter, r *request) error {
 func (h *Handler) createUser(w http.ResponseWriter, r *request) error {
 	return createRow(h, w, r, wireUser, func(in wire.CreateUser) (svc.User, error) {
 		name, err := filled("/display_name", in.DisplayName)
-		if err != nil {
-			return svc.User{}, err
-		}
-		return h.service.Users.Create(r.Context(), r.by, svc.User{
+		return svc.User{
 			ID: in.ID, DisplayName: name, Email: in.Email,
 			Inactive: in.IsActive != nil && !*in.IsActive,
-		})
-	})
+		}, err
+	}, h.service.Users.Create)
 }
 
 func (h *Handler) user(w http.ResponseWriter, r *request) error {
@@ -49,23 +47,18 @@ func (h *Handler) user(w http.ResponseWriter, r *request) error {
 }
 
 func (h *Handler) patchUser(w http.ResponseWriter, r *request) error {
-	return putRow(h, w, r, wireUser, func(in wire.PatchUser, match []string) (svc.User, error) {
-		patch := svc.UserPatch{Email: textPatch(in.Email)}
-		err := required("/display_name", in.DisplayName, &patch.DisplayName)
-		if err == nil {
-			patch.Inactive, err = inactive(in.IsActive)
-		}
-		if err != nil {
-			return svc.User{}, err
-		}
-		return h.service.Users.Patch(r.Context(), r.by, r.params["user_id"], patch, match...)
-	})
+	return patchRow(h, w, r, r.params["user_id"], wireUser, func(
+		in wire.PatchUser,
+	) (patch svc.UserPatch, err error) {
+		patch.Email = textPatch(in.Email)
+		err = cmp.Or(required("/display_name", in.DisplayName, &patch.DisplayName),
+			required("/is_active", wire.Not(in.IsActive), &patch.Inactive))
+		return patch, err
+	}, h.service.Users.Patch)
 }
 
 func (h *Handler) deleteUser(w http.ResponseWriter, r *request) error {
-	return deleteRow(w, r, func(match []string) error {
-		return h.service.Users.Delete(r.Context(), r.by, r.params["user_id"], match...)
-	})
+	return deleteRow(w, r, r.params["user_id"], h.service.Users.Delete)
 }
 
 func (h *Handler) listChannels(w http.ResponseWriter, r *request) error {

@@ -26,16 +26,13 @@ func JSON[T any](text []byte, rows int) (in T, err error) {
 	}
 	err = strictjson.UnmarshalWithin(text, limits.Nesting, rows, &in)
 	if wrong, ok := errors.AsType[*strictjson.Error](err); ok {
-		return in, svc.Invalid(wrong.Pointer, bodyProblem(wrong))
+		problem := wrong.Detail
+		if wrong.Pointer == "" {
+			problem = "the body " + problem
+		}
+		return in, svc.Invalid(wrong.Pointer, problem)
 	}
 	return in, err
-}
-
-func bodyProblem(wrong *strictjson.Error) string {
-	if wrong.Pointer == "" {
-		return "the body " + wrong.Detail
-	}
-	return wrong.Detail
 }
 
 // Query parses the query of a request. An empty one is not nil.

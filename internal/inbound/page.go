@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"strconv"
 	"strings"
@@ -68,10 +69,7 @@ func positionOf(list, cursor string) (position []string) {
 // Next returns the address of the page after p.After of a list, relative to the address of the page
 // that the query has asked for.
 func (p Page) Next(list string, query url.Values) string {
-	values := url.Values{}
-	for key, value := range query {
-		values[key] = value
-	}
+	values := maps.Clone(query)
 	values.Set("limit", strconv.Itoa(min(p.Limit, MaxLimit)))
 	values.Set("cursor", wire.Cursor(list, p.After))
 	return "?" + values.Encode()

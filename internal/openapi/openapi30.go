@@ -22,7 +22,11 @@ func In30(text []byte) []byte {
 	license["url"] = "https://spdx.org/licenses/" + license["identifier"].(string) + ".html"
 	delete(license, "identifier")
 	components := all["components"].(map[string]any)
-	d := newDowngrade(components)
+	d := downgrade{components["schemas"].(map[string]any), map[string]any{}, map[string]bool{}}
+	for name, header := range components["headers"].(map[string]any) {
+		schema := header.(map[string]any)["schema"].(map[string]any)
+		d.fixed["#/components/headers/"+name] = schema["const"] != nil
+	}
 	for name, schema := range d.schemas {
 		d.schemas[name] = d.schema(schema)
 	}
@@ -40,15 +44,6 @@ type downgrade struct {
 	schemas  map[string]any  // of the components, by name
 	nullable map[string]any  // new schemas of what a component allows, or null
 	fixed    map[string]bool // the references to headers that have one value
-}
-
-func newDowngrade(components map[string]any) downgrade {
-	d := downgrade{components["schemas"].(map[string]any), map[string]any{}, map[string]bool{}}
-	for name, header := range components["headers"].(map[string]any) {
-		schema := header.(map[string]any)["schema"].(map[string]any)
-		d.fixed["#/components/headers/"+name] = schema["const"] != nil
-	}
-	return d
 }
 
 // full begins the name of a schema of what view=full shows. The schema of the other view has the

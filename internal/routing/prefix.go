@@ -98,33 +98,16 @@ func (p Prefix) TenantOf(r *http.Request, by func(*http.Request) string) string 
 	if name := r.PathValue(Tenant); name != "" && !p.Starts(path) {
 		return name
 	}
-	upTo := Prefix{segments: p.segments[:slices.Index(p.segments, "{"+Tenant+"}")+1]}
-	if !upTo.Starts(path) {
+	at := slices.Index(p.segments, "{"+Tenant+"}")
+	if upTo := (Prefix{segments: p.segments[:at+1]}); at < 0 || !upTo.Starts(path) {
 		return ""
 	}
-	return p.value(path, Tenant)
+	name, _ := url.PathUnescape(strings.SplitN(path, "/", at+3)[at+1]) // Starts has read it
+	return name
 }
 
 // Has reports whether the prefix has a segment for the parameter of that name.
 func (p Prefix) Has(name string) bool { return slices.Contains(p.segments, "{"+name+"}") }
-
-// value returns the segment of an escaped path, which starts with the prefix, for the parameter of
-// that name, unescaped. "": there is none.
-func (p Prefix) value(escaped, name string) string {
-	at := slices.Index(p.segments, "{"+name+"}")
-	if at < 0 {
-		return ""
-	}
-	for range at + 1 {
-		_, escaped, _ = strings.Cut(escaped, "/")
-	}
-	segment, _, _ := strings.Cut(escaped, "/")
-	value, err := url.PathUnescape(segment)
-	if err != nil {
-		return ""
-	}
-	return value
-}
 
 // Starts reports whether an escaped path starts with the prefix.
 func (p Prefix) Starts(escaped string) bool {

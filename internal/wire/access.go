@@ -35,6 +35,12 @@ type PatchUser struct {
 	IsActive    strictjson.Optional[bool]   `json:"is_active,omitzero"`
 }
 
+// Not returns a flag of a patch with the other value.
+func Not(in strictjson.Optional[bool]) strictjson.Optional[bool] {
+	in.Value = in.Set && !in.Value
+	return in
+}
+
 // Channel is a sender that is mapped to a user. It is also the request to map it.
 type Channel struct {
 	Provider string `json:"provider"`
