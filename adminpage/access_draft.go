@@ -92,6 +92,9 @@ func (v *visit) draft(k *accessKind, id string, form url.Values) (d draft, err e
 	case "users suspend", "users activate", "accounts suspend", "accounts activate":
 		list := map[string]string{"users": "users", "accounts": "service_accounts"}[k.path]
 		rows = row(list, "id", id, "is_active", form.Get("do") == "activate")
+		if k.path == "users" { // a bundle would make a user again that is deleted
+			_, err = v.h.service.Users.Read(v.r.Context(), v.by, id)
+		}
 	case "users join", "users leave":
 		rows, err = v.membership(of, id, form.Get("do") == "join")
 	case "groups add", "groups remove":

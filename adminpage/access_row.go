@@ -102,7 +102,7 @@ func (v *visit) showAccess(k *accessKind, page view, draft *draftView) (err erro
 	body.Was = digest(body.Document)[:16]
 	if was := v.form.Get("was"); draft != nil && was != "" && was != body.Was {
 		draft.Revision, body.Stored, page.Status = "", body.Document, http.StatusPreconditionFailed
-		page.Alerts = append(page.Alerts, "The document has changed since you opened it.")
+		page.Alerts = []string{"Nothing was saved: the document has changed since you opened it."}
 	}
 	if draft != nil && draft.Document != "" {
 		body.Document = draft.Document

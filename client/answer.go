@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"regexp"
 	"strings"
 
 	"github.com/extsvc/svc"
@@ -103,16 +104,23 @@ func elements[W any](
 	return next, more, nil
 }
 
-// next returns the request for the next page, from the Link header: the same path with another
-// query. false: there is no Link.
+// anyNext finds a link to a next page (RFC 8288) in the Link headers of an answer, and ownNext finds
+// one of the interface. Other links are those of a proxy, or of the host.
+var (
+	anyNext = regexp.MustCompile(`(?i)>[^<]*\brel\s*=[\s"]*[^",;<]*\bnext\b`)
+	ownNext = regexp.MustCompile(`<\?([^<>]*)>; rel="next"`)
+)
+
+// next returns the request for the next page, from the Link headers: the same path with another
+// query. false: there is none.
 func (a *reply) next() (next request, more bool, err error) {
-	link := a.Header.Get("Link")
-	if link == "" {
+	links := strings.Join(a.Header.Values("Link"), ", ")
+	if !anyNext.MatchString(links) {
 		return next, false, nil
 	}
-	reference, ok := strings.CutSuffix(strings.TrimPrefix(link, "<?"), `>; rel="next"`)
-	query, err := url.ParseQuery(reference)
-	if err != nil || !ok || !query.Has("cursor") ||
+	own := append(ownNext.FindStringSubmatch(links), "", "")
+	query, err := url.ParseQuery(own[1])
+	if err != nil || !query.Has("cursor") ||
 		query.Get("cursor") == a.request.query.Get("cursor") {
 		return next, false, errForm
 	}
@@ -129,7 +137,7 @@ func (c *conn) do(ctx context.Context, r request) error {
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusNoContent {
-		return c.refusal(r, answer)
+		return c.refusal(ctx, r, answer)
 	}
 	return nil
 }
@@ -150,7 +158,7 @@ func (c *conn) ask(ctx context.Context, r request) (*reply, error) {
 	}
 	if answer.StatusCode > http.StatusCreated || mediaType(answer.Header) != "application/json" {
 		defer answer.Body.Close()
-		return nil, c.refusal(r, answer)
+		return nil, c.refusal(ctx, r, answer)
 	}
 	body := &bounded{from: answer.Body, left: maxAnswer}
 	return &reply{answer, r, body, json.NewDecoder(body)}, nil
@@ -208,6 +216,11 @@ func (c *conn) unread(ctx context.Context, a *reply, err error) error {
 		status.Excerpt = c.excerpt(err.Error(), true) // the error may quote the answer
 		return foreign(status)
 	}
+	return c.brokeOff(ctx, status, err)
+}
+
+// brokeOff returns the error for an answer whose body ends too early.
+func (c *conn) brokeOff(ctx context.Context, status *StatusError, err error) *svc.Error {
 	return &svc.Error{
 		Code: svc.CodeUnavailable, Message: "the server's answer broke off",
 		Err: fmt.Errorf("%w: %w", status, c.cause(ctx, err)),

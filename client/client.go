@@ -38,12 +38,13 @@
 // during the commit (503), or it revokes many keys, some at a time. After any other error, the
 // Client cannot know whether the request has changed something.
 //
-// No error shows the token.
+// No error shows the token, or an API key.
 //
 // # Retries
 //
 // The Client retries a read (GET), and a request with an IdempotencyKey, up to three times. It
-// retries when the connection fails, or when the answer is 429 or 503. It waits for the time in
+// retries when the connection fails, or when the answer is 429 or 503; it does not ask a silent
+// server again. It waits for the time in
 // Retry-After, else for a random time that grows. It does not retry when that time is longer than
 // half a minute or than the context lasts, or when an answer has begun. It never sends any other
 // request twice, and it follows no redirect.

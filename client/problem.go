@@ -16,6 +16,7 @@ import (
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/internal/text"
+	"github.com/extsvc/svc/internal/token"
 	"github.com/extsvc/svc/internal/wire"
 )
 
@@ -52,7 +53,7 @@ func join(errs ...error) error {
 }
 
 // refusal returns the error for an answer that is not a success.
-func (c *conn) refusal(r request, answer *http.Response) error {
+func (c *conn) refusal(ctx context.Context, r request, answer *http.Response) error {
 	status := c.status(r, answer)
 	body := &bounded{from: answer.Body, left: excerptFrom}
 	isProblem := mediaType(answer.Header) == "application/problem+json"
@@ -61,7 +62,11 @@ func (c *conn) refusal(r request, answer *http.Response) error {
 	}
 	text, err := io.ReadAll(body)
 	var p wire.Problem
-	if isProblem && err == nil && json.Unmarshal(text, &p) == nil && p.Code != "" {
+	switch {
+	case !isProblem || err == errTooLarge:
+	case err != nil:
+		return c.brokeOff(ctx, status, err)
+	case json.Unmarshal(text, &p) == nil && p.Code != "":
 		return c.problem(p, status)
 	}
 	status.Excerpt = c.excerpt(string(text), err == nil)
@@ -128,12 +133,12 @@ const (
 	excerptSize = 200     // shown
 )
 
-// excerpt quotes the start of a text. A text that is not whole may end with a part of the token, so
-// excerpt cuts the end off.
+// excerpt quotes the start of a text. A text that is not whole may end with a part of a token or a
+// key, so excerpt cuts the end off.
 func (c *conn) excerpt(text string, whole bool) string {
 	text = c.hide(text)
 	if !whole {
-		longest := 3 * max(len(c.token()), len(c.hidden)) // percent-encoded
+		longest := 3 * max(len(c.token()), len(c.hidden), token.Length) // percent-encoded
 		text = text[:max(0, len(text)-longest)]
 	}
 	if len(text) > excerptSize {
@@ -145,9 +150,10 @@ func (c *conn) excerpt(text string, whole bool) string {
 	return strconv.Quote(text)
 }
 
-// hide returns a text of the server without the tokens of the request.
+// hide returns a text of the server without the tokens of the request, and without API keys: a
+// proxy may spoil the answer that has a new one.
 func (c *conn) hide(s string) string {
-	return text.Hide(c.hidden, text.Hide(string(c.token()), s))
+	return token.Mask(text.Hide(c.hidden, text.Hide(string(c.token()), s)))
 }
 
 // causeSize limits, in bytes, the text of an error of another package, which may quote the server.

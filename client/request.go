@@ -229,8 +229,9 @@ func (c *conn) once(
 	answer, err := c.http.Do(out.WithContext(p.ctx))
 	stop()
 	if err != nil {
+		err = p.reason(err)
 		p.end(nil)
-		return nil, c.unreachable(ctx, r, p.reason(err))
+		return nil, c.unreachable(ctx, r, err)
 	}
 	answer.Body = &patientBody{answer.Body, p}
 	if r.etag != nil {
@@ -238,7 +239,7 @@ func (c *conn) once(
 	}
 	if answer.StatusCode < 200 || answer.StatusCode > 299 {
 		defer answer.Body.Close()
-		return nil, c.refusal(r, answer)
+		return nil, c.refusal(ctx, r, answer)
 	}
 	return answer, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -88,9 +89,13 @@ func (p patience) watch() (stop func()) {
 	return func() { timer.Stop() }
 }
 
-// reason returns errSilent if the silence of the server has caused err, else err.
+// reason returns errSilent if the silence of the server has caused err, else err. The HTTPClient of
+// a host may have a limit of its own.
 func (p patience) reason(err error) error {
-	if context.Cause(p.ctx) == errSilent {
+	_, connecting := errors.AsType[*net.OpError](err)
+	late, is := errors.AsType[net.Error](err)
+	if context.Cause(p.ctx) == errSilent ||
+		p.ctx.Err() == nil && is && late.Timeout() && !connecting {
 		return errSilent
 	}
 	return err

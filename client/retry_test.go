@@ -256,10 +256,10 @@ func (b body) Read(p []byte) (int, error) {
 
 func (b body) Close() error { return nil }
 
-// answers is a server that answers each request so.
+// answers is a server that answers each request so. A negative timeout is that of the HTTPClient.
 func answers(timeout time.Duration, answer func(r *http.Request) (io.ReadCloser, error)) *client.Client {
 	return must(client.New(client.Config{BaseURL: "http://svc.example", Timeout: timeout, HTTPClient: &http.Client{
-		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		Timeout: max(0, -timeout), Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			body, err := answer(r)
 			if err != nil {
 				return nil, err
@@ -274,7 +274,7 @@ func answers(timeout time.Duration, answer func(r *http.Request) (io.ReadCloser,
 // A server that is silent is waited for as long as Config says, and no longer, before its answer and within. It is not asked again.
 func TestSilence(t *testing.T) {
 	for said, message := range map[string]string{"": "the server has not answered in time", `[{"name":"a"},`: "the server's answer broke off"} {
-		for config, limit := range map[time.Duration]time.Duration{0: client.DefaultTimeout, 3 * time.Second: 3 * time.Second} {
+		for config, limit := range map[time.Duration]time.Duration{0: client.DefaultTimeout, 3 * time.Second: 3 * time.Second, -4 * time.Second: 4 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {
 				is := is.New(t)
 				began, requests := time.Now(), 0
@@ -300,7 +300,7 @@ func TestSilence(t *testing.T) {
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
-		c := answers(-1, func(r *http.Request) (io.ReadCloser, error) {
+		c := answers(-48*time.Hour, func(r *http.Request) (io.ReadCloser, error) {
 			select {
 			case <-time.After(24 * time.Hour):
 				return body{r, strings.NewReader("[]"), true}, nil
