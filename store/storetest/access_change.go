@@ -392,11 +392,11 @@ var changeAccessRules = []rule{
 	{"concurrent changes of access are serialized: none is lost", func(c *checker) {
 		c.apply(svc.Bundle{Users: []svc.User{{ID: "alice"}}})
 		named := svc.AccessNames{Users: []string{"alice"}}
-		c.together(5, func(int, int) error {
-			return c.ChangeAccess(c.ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
-				current.Users[0].DisplayName += "."
-				return current.Write(), nil
-			})
+		c.together(5, func(int, int) {
+			c.ok(c.ChangeAccess(c.ctx, named, func(b svc.Bundle) (svc.AccessWrite, error) {
+				b.Users[0].DisplayName += "."
+				return b.Write(), nil
+			}))
 		})
 		c.same("number of changes", len(c.current(named).Users[0].DisplayName), racers*5)
 	}},

@@ -156,16 +156,11 @@ var removeAccessRules = []rule{
 		template.TemplateKey = personalTemplate("a", "t")
 		c.ok(c.CreateTemplate(c.ctx, template))
 		c.same("template", c.template(template.TemplateKey), template)
-		versions, err := c.TemplateVersions(c.ctx, template.TemplateKey, 100, 100)
-		c.ok(err)
-		c.same("number of versions", len(versions), 0)
-		tagged, err := c.Templates(c.ctx, svc.TemplatePage{
-			Scope:         svc.ScopePersonal,
-			Owner:         "a",
-			TemplateQuery: svc.TemplateQuery{Tag: "old", Limit: 10},
+		c.same("number of versions", len(c.versionsOf(template.TemplateKey, 100)), 0)
+		old := c.templatesOf(svc.TemplatePage{
+			Scope: svc.ScopePersonal, Owner: "a", TemplateQuery: tagged("old"),
 		})
-		c.ok(err)
-		c.same("number of templates with the old tag", len(tagged), 0)
+		c.same("number of templates with the old tag", len(old), 0)
 	}},
 	{"Gone receives the sources and templates that went once in the transaction, " +
 		"and Changes reports them behind Targets, as one mutation", func(c *checker) {

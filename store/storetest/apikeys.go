@@ -108,8 +108,7 @@ var apiKeyRules = []rule{
 	{"KeepValue keeps the first value of each name forever", func(c *checker) {
 		for i, name := range odd {
 			for _, value := range []string{"\x00first\xff", "second"} {
-				kept, err := c.KeepValue(c.ctx, name, fmt.Appendf(nil, "%s %d", value, i))
-				c.ok(err)
+				kept := must(c.KeepValue(c.ctx, name, fmt.Appendf(nil, "%s %d", value, i)))
 				c.same("value of "+name, kept, fmt.Appendf(nil, "\x00first\xff %d", i))
 			}
 		}

@@ -56,9 +56,7 @@ var auditRules = []rule{
 	{"ChainAudit adds nothing when the queue is empty", func(c *checker) {
 		want := c.record(2)
 		for range 2 {
-			more, err := c.ChainAudit(c.ctx, behindAll)
-			c.ok(err)
-			c.same("more", more, false)
+			c.same("more", must(c.ChainAudit(c.ctx, behindAll)), false)
 		}
 		c.same("records", c.records(svc.AuditQuery{Limit: 10}), want)
 	}},
@@ -145,9 +143,9 @@ var auditRules = []rule{
 	{"concurrent calls form one chain of all events: " +
 		"no number is missing or used twice", func(c *checker) {
 		const each = 4
-		c.together(each, func(i, j int) error {
+		c.together(each, func(i, j int) {
 			n := uint32(2 * (i*each + j))
-			return chained(c.ctx, c, newEvent(n), newEvent(n+1))
+			c.ok(chained(c.ctx, c, newEvent(n), newEvent(n+1)))
 		})
 		all := c.records(svc.AuditQuery{Limit: 1000})
 		c.same("number of records", len(all), 2*each*racers)
@@ -161,13 +159,13 @@ var auditRules = []rule{
 	}},
 	{"of several concurrent transactions that mutate " +
 		"and queue, each adds its record", func(c *checker) {
-		c.together(1, func(i, _ int) error {
-			return c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
+		c.together(1, func(i, _ int) {
+			c.ok(c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
 				if err := tx.CreateTemplate(ctx, handMade(fmt.Sprint(i))); err != nil {
 					return err
 				}
 				return tx.(svc.AuditStore).QueueAudit(ctx, []svc.Event{newEvent(0)}, behindAll)
-			})
+			}))
 		})
 		c.chain(behindAll)
 		all := c.records(svc.AuditQuery{Limit: 1000})
@@ -235,9 +233,7 @@ func (c *checker) chain(chain func(svc.AuditRecord, []svc.Event) []svc.AuditReco
 		if n > mostChains {
 			c.fail("the queue never ends")
 		}
-		var err error
-		more, err = c.ChainAudit(c.ctx, chain)
-		c.ok(err)
+		more = must(c.ChainAudit(c.ctx, chain))
 	}
 }
 
@@ -343,9 +339,7 @@ func fits(r svc.AuditRecord, f svc.AuditQuery) bool {
 }
 
 func (c *checker) page(page svc.AuditQuery) []svc.AuditRecord {
-	chunk, err := c.AuditRecords(c.ctx, page)
-	c.ok(err)
-	return chunk
+	return must(c.AuditRecords(c.ctx, page))
 }
 
 // records lists all records that match the page's filter, in chunks of its limit.

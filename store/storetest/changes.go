@@ -107,8 +107,7 @@ var changeRules = []rule{
 
 // changes reads what has changed since a generation that the store remembers.
 func (c *checker) changes(since int64) svc.StoreChanges {
-	changes, err := c.Changes(c.ctx, since)
-	c.ok(err)
+	changes := must(c.Changes(c.ctx, since))
 	if changes.Reset {
 		c.fail("Changes since %d is a Reset at generation %d", since, changes.Generation)
 	}
@@ -116,9 +115,7 @@ func (c *checker) changes(since int64) svc.StoreChanges {
 }
 
 func (c *checker) reset(since, generation int64) {
-	changes, err := c.Changes(c.ctx, since)
-	c.ok(err)
-	c.same(fmt.Sprint("changes since ", since), changes, svc.StoreChanges{
+	c.same(fmt.Sprint("changes since ", since), must(c.Changes(c.ctx, since)), svc.StoreChanges{
 		Generation: generation, Reset: true,
 	})
 }
@@ -154,19 +151,19 @@ var longRules = []rule{
 		c.same("the last 1,000", c.changes(mutations-1000), svc.StoreChanges{
 			Generation: mutations, Targets: want[mutations-1000:],
 		})
-		changes, err := c.Changes(c.ctx, 0)
-		c.ok(err)
+		changes := must(c.Changes(c.ctx, 0))
 		if !changes.Reset {
 			c.same("all", changes.Targets, want)
 		}
 	}},
 	{"a reader that polls Changes misses no change while others write", func(c *checker) {
 		f := &feed{checker: c}
-		c.together(1, func(i, _ int) error {
+		c.together(1, func(i, _ int) {
 			if i == 0 {
-				return f.read()
+				f.read()
+			} else {
+				f.write(i - 1)
 			}
-			return f.write(i - 1)
 		})
 	}},
 	{"AwaitChange returns at once when the generation differs from since", func(c *checker) {
@@ -260,62 +257,51 @@ const (
 	feedBehind  = 500                   // how many changes the reader may be behind
 )
 
-func (f *feed) write(writer int) error {
+func (f *feed) write(writer int) {
 	for i := range feedEach {
 		for f.written.Load()-f.seen.Load() > feedBehind {
 			if f.ended.Load() {
-				return nil
+				return
 			}
 			time.Sleep(50 * time.Microsecond)
 		}
-		if err := f.CreateSource(f.ctx, feedSource(writer, i)); err != nil {
-			return err
-		}
+		f.ok(f.CreateSource(f.ctx, feedSource(writer, i)))
 		f.written.Add(1)
 	}
-	return nil
 }
 
 func feedSource(writer, i int) svc.Source {
 	return newSource(personalSource(fmt.Sprint(writer), fmt.Sprintf("%d-%d", writer, i)))
 }
 
-// read follows the changes until it has seen all. Its error names a change that it missed.
-func (f *feed) read() error {
+// read follows the changes until it has seen all, and expects to miss none.
+func (f *feed) read() {
 	defer f.ended.Store(true)
 	var next [feedWriters]int
 	var since int64
 	for progress := time.Now(); since < feedWriters*feedEach; {
-		changes, err := f.Changes(f.ctx, since)
-		if err != nil {
-			return err
-		}
-		if changes.Reset {
-			return fmt.Errorf("a Reset at generation %d, asked from %d", changes.Generation, since)
-		}
+		changes := f.changes(since)
 		if counted := changes.Generation - since; counted != int64(len(changes.Targets)) {
-			return fmt.Errorf("%d changes from generation %d to %d",
+			f.fail("%d changes from generation %d to %d",
 				len(changes.Targets), since, changes.Generation)
 		}
 		for _, target := range changes.Targets {
 			var writer, i int
 			if _, err := fmt.Sscanf(target.ID, "%d-%d", &writer, &i); err != nil ||
 				writer >= feedWriters {
-				return fmt.Errorf("unexpected change of %s", show(target))
+				f.fail("unexpected change of %s", show(target))
 			}
 			if next[writer] != i || target != feedSource(writer, i).Target() {
-				return fmt.Errorf("got the change of %s, want that of number %d",
-					show(target), next[writer])
+				f.fail("got the change of %s, want that of number %d", show(target), next[writer])
 			}
 			next[writer]++
 		}
 		if changes.Generation > since {
 			progress = time.Now()
 		} else if time.Since(progress) > time.Minute {
-			return fmt.Errorf("no change after generation %d of %d", since, f.written.Load())
+			f.fail("no change after generation %d of %d", since, f.written.Load())
 		}
 		since = changes.Generation
 		f.seen.Store(since)
 	}
-	return nil
 }

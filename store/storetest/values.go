@@ -244,8 +244,7 @@ func (c *checker) current(named svc.AccessNames) svc.Bundle {
 }
 
 func (c *checker) access(query svc.AccessQuery) svc.AccessSnapshot {
-	snapshot, err := c.Access(c.ctx, query)
-	c.ok(err)
+	snapshot := must(c.Access(c.ctx, query))
 	snapshot.Grants = sortedRows(snapshot.Grants, func(g svc.Grant) string {
 		return g.ID + "\x00" + g.Principal.Type + "\x00" + g.Principal.ID
 	})
