@@ -70,10 +70,8 @@ var readAccessRules = []rule{
 			Members:         []svc.Membership{{Group: "hers", User: "alice"}},
 			Channels:        []svc.Channel{{Provider: "chat", SenderID: "1"}},
 			ServiceAccounts: []string{"bot"}, BankPolicies: []string{"bank"}, Tests: []string{"t"},
-			Attachments: []svc.AttachmentKey{
-				{PolicyID: "d", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}},
-			},
-			GroupsOf: []string{"alice"}, AccountsOf: []string{"carol"}, UsesOf: []string{"a"},
+			Attachments: []svc.AttachmentKey{keyOf(attach("d", svc.GrantedToUser, "bob", 0))},
+			GroupsOf:    []string{"alice"}, AccountsOf: []string{"carol"}, UsesOf: []string{"a"},
 			AttachmentsTo: []svc.GrantedTo{{Type: svc.GrantedToGroup, ID: "hers"}},
 		}
 		rows, changes := c.readAccess(svc.AccessRead{Named: &named})

@@ -25,12 +25,9 @@ var removeAccessRules = []rule{
 			Tests:           []string{"other", "none"},
 			Channels:        []svc.Channel{{Provider: "chat", SenderID: "1"}, {Provider: "chat"}},
 			Attachments: []svc.AttachmentKey{
-				{
-					PolicyID:  "unused",
-					Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "empty"},
-				},
-				{PolicyID: "d", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}},
-				{PolicyID: "c", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "hers"}},
+				keyOf(attach("unused", svc.GrantedToGroup, "empty", 0)),
+				keyOf(attach("d", svc.GrantedToUser, "bob", 0)),
+				keyOf(attach("c", svc.GrantedToUser, "hers", 0)),
 			},
 		})
 		want := sortedBundle(b)
@@ -89,10 +86,8 @@ var removeAccessRules = []rule{
 			keys = append(keys, personalTemplate(owner, "t"), personalTemplate(owner, "u"))
 		}
 		for _, key := range keys {
-			template := installed(key.ID, "x")
-			template.TemplateKey = key
-			c.ok(c.CreateTemplate(c.ctx, template))
-			c.ok(c.ChangeTemplate(c.ctx, key, edit(func(t *svc.Template) { t.Version++ })))
+			c.ok(c.CreateTemplate(c.ctx, under(key, installed(key.ID, "x"))))
+			c.raiseKey(key, func(*svc.Template) {})
 			c.ok(c.CreateSource(c.ctx, newSource(sourceOf(key))))
 		}
 		c.remove(svc.AccessNames{Users: []string{"a", "rowless"}})
@@ -145,18 +140,14 @@ var removeAccessRules = []rule{
 	{"a template made after its removed namesake has none of its versions, tags and bases", func(
 		c *checker,
 	) {
-		template := installed("t", "old")
-		template.TemplateKey = personalTemplate("a", "t")
-		c.ok(c.CreateTemplate(c.ctx, template))
-		c.ok(c.ChangeTemplate(c.ctx, template.TemplateKey, edit(func(t *svc.Template) {
-			t.Version++
-		})))
+		key := personalTemplate("a", "t")
+		c.ok(c.CreateTemplate(c.ctx, under(key, installed("t", "old"))))
+		c.raiseKey(key, func(*svc.Template) {})
 		c.remove(svc.AccessNames{Users: []string{"a"}})
-		template = handMade("t", "new")
-		template.TemplateKey = personalTemplate("a", "t")
+		template := under(key, handMade("t", "new"))
 		c.ok(c.CreateTemplate(c.ctx, template))
-		c.same("template", c.template(template.TemplateKey), template)
-		c.same("number of versions", len(c.versionsOf(template.TemplateKey, 100)), 0)
+		c.same("template", c.template(key), template)
+		c.same("number of versions", len(c.versionsOf(key, 100)), 0)
 		old := c.templatesOf(svc.TemplatePage{
 			Scope: svc.ScopePersonal, Owner: "a", TemplateQuery: tagged("old"),
 		})
@@ -165,10 +156,8 @@ var removeAccessRules = []rule{
 	{"Gone receives the sources and templates that went once in the transaction, " +
 		"and Changes reports them behind Targets, as one mutation", func(c *checker) {
 		key := personalTemplate("a", "t")
-		template := installed("t")
-		template.TemplateKey = key
 		c.apply(svc.Bundle{Users: users("a", "b")})
-		c.ok(c.CreateTemplate(c.ctx, template))
+		c.ok(c.CreateTemplate(c.ctx, under(key, installed("t"))))
 		c.ok(c.CreateSource(c.ctx, newSource(sourceOf(key))))
 		since, targets := c.generation(), []svc.Target{{Kind: event.TargetUser, ID: "a"}}
 		want := []svc.Target{key.Target(), sourceOf(key).Target()}
@@ -222,9 +211,7 @@ var removeAccessRules = []rule{
 		write.Join = []svc.Membership{{Group: "g", User: "a"}}
 		write.Remove = svc.AccessNames{
 			Users: []string{"a"}, Policies: []string{"p"},
-			Attachments: []svc.AttachmentKey{
-				{PolicyID: "p", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "a"}},
-			},
+			Attachments: []svc.AttachmentKey{keyOf(attach("p", svc.GrantedToUser, "a", 0))},
 		}
 		c.write(write)
 		b.Groups = []svc.Group{{ID: "g", Members: []string{"a", "b"}}}
@@ -245,10 +232,7 @@ var removeAccessRules = []rule{
 				Users: []string{"carol", "nobody"}, Groups: []string{"empty"},
 				ServiceAccounts: []string{"free"}, Policies: []string{"unused"},
 				Attachments: []svc.AttachmentKey{
-					{
-						PolicyID:  "unused",
-						Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "empty"},
-					},
+					keyOf(attach("unused", svc.GrantedToGroup, "empty", 0)),
 				},
 				BankPolicies: []string{"none"}, Channels: b.Users[0].Channels,
 			},
@@ -258,8 +242,7 @@ var removeAccessRules = []rule{
 	}},
 	{"a failed transaction restores what a change of access removed in it", func(c *checker) {
 		key := personalTemplate("alice", "t")
-		template := installed("t", "x")
-		template.TemplateKey = key
+		template := under(key, installed("t", "x"))
 		c.apply(household())
 		c.ok(c.CreateTemplate(c.ctx, template))
 		c.ok(c.CreateSource(c.ctx, newSource(sourceOf(key))))

@@ -169,11 +169,11 @@ var longRules = []rule{
 	{"AwaitChange returns at once when the generation differs from since", func(c *checker) {
 		c.apply(svc.Bundle{Users: users("alice")})
 		for _, since := range []int64{0, 2} {
-			c.soon("AwaitChange", func() int64 { return since }, c.awaits, wakesNobody)
+			c.soon(func() int64 { return since }, c.awaits, wakesNobody)
 		}
 	}},
 	{"AwaitChange returns as soon as a mutation commits", func(c *checker) {
-		c.soon("AwaitChange", c.generation, c.awaits, func() error {
+		c.soon(c.generation, c.awaits, func() error {
 			return change(c.ctx, c.Store, svc.Bundle{Users: users("alice")})
 		})
 	}},
@@ -189,7 +189,7 @@ var longRules = []rule{
 		c.fail("it took %v", took)
 	}},
 	{"AwaitChange fails as soon as its context ends", func(c *checker) {
-		c.soon("AwaitChange", func() int64 { return 0 }, func(int64) error {
+		c.soon(func() int64 { return 0 }, func(int64) error {
 			ctx, cancel := context.WithTimeout(c.ctx, wakeAfter)
 			defer cancel()
 			var err error
@@ -216,12 +216,10 @@ func wakesNobody() error { return nil }
 // wakeAfter is the time until a waiting call is woken.
 const wakeAfter = 30 * time.Millisecond
 
-// soon expects that wait returns soon after wake has run, or immediately when it does not wait. wait
-// gets what from returned before wake could run. soon tries ten times, because a busy machine may
-// be late: a store that polls is late each time.
-func (c *checker) soon(
-	what string, from func() int64, wait func(since int64) error, wake func() error,
-) {
+// soon expects that wait, which calls AwaitChange, returns soon after wake has run, or immediately
+// when it does not wait. wait gets what from returned before wake could run. soon tries ten times,
+// because a busy machine may be late: a store that polls is late each time.
+func (c *checker) soon(from func() int64, wait func(since int64) error, wake func() error) {
 	var took time.Duration
 	for range 10 {
 		since := from()
@@ -240,7 +238,7 @@ func (c *checker) soon(
 			return
 		}
 	}
-	c.fail("%s took %v", what, took)
+	c.fail("AwaitChange took %v", took)
 }
 
 // feed is one reader of changes and several writers. The writers wait when the reader falls behind,

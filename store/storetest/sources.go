@@ -174,8 +174,7 @@ var sourceRules = []rule{
 		var unbound []svc.Template
 		want := []svc.Target{acme.Target()}
 		for _, key := range []svc.TemplateKey{templateKey("t"), personalTemplate("bob", "u")} {
-			t := installed(key.ID, "x")
-			t.TemplateKey = key
+			t := under(key, installed(key.ID, "x"))
 			c.ok(c.CreateTemplate(c.ctx, t))
 			t.Origin.URL = ""
 			unbound, want = append(unbound, t), append(want, key.Target())

@@ -121,9 +121,7 @@ var templateRules = []rule{
 		}
 	}},
 	{"Template answers ErrNotFound when id, scope or owner differs", func(c *checker) {
-		template := handMade("t")
-		template.TemplateKey = personalTemplate("alice", "t")
-		c.ok(c.CreateTemplate(c.ctx, template))
+		c.ok(c.CreateTemplate(c.ctx, under(personalTemplate("alice", "t"), handMade("t"))))
 		for _, key := range []svc.TemplateKey{
 			templateKey("t"), personalTemplate("bob", "t"), personalTemplate("alice", "T"),
 			personalTemplate("alice", "t "),
@@ -204,15 +202,11 @@ var templateRules = []rule{
 			templateKey("tt"), templateKey("t"),
 		}
 		for _, key := range keys {
-			template := installed(key.ID, "tag")
-			template.TemplateKey = key
-			c.ok(c.CreateTemplate(c.ctx, template))
+			c.ok(c.CreateTemplate(c.ctx, under(key, installed(key.ID, "tag"))))
 		}
 		c.ok(c.DeleteTemplate(c.ctx, templateKey("t"), nil))
 		for _, key := range keys[:len(keys)-1] {
-			want := installed(key.ID, "tag")
-			want.TemplateKey = key
-			c.same("template", c.template(key), want)
+			c.same("template", c.template(key), under(key, installed(key.ID, "tag")))
 		}
 		c.same("list by tag", templateIDs(c.templates(tagged("tag"))), []string{
 			"T", "t ", "t%", "tt",

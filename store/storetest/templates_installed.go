@@ -69,9 +69,7 @@ var installationRules = []rule{
 			personalTemplate("Alice", "A"),
 		}
 		for _, key := range keys {
-			t := installed(key.ID)
-			t.TemplateKey = key
-			c.ok(c.CreateTemplate(c.ctx, t))
+			c.ok(c.CreateTemplate(c.ctx, under(key, installed(key.ID))))
 		}
 		for _, key := range keys {
 			ids := installationIDs(c.installations(key.Scope, key.Owner, 10))

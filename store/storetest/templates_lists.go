@@ -150,9 +150,7 @@ var templateListRules = []rule{
 			templateKey("s"), personalTemplate("alice", "a"), personalTemplate("bob", "b"),
 			personalTemplate("Alice", "A"),
 		} {
-			template := handMade(fmt.Sprint(i), "tag")
-			template.TemplateKey = key
-			c.ok(c.CreateTemplate(c.ctx, template))
+			c.ok(c.CreateTemplate(c.ctx, under(key, handMade(fmt.Sprint(i), "tag"))))
 		}
 		for _, query := range []svc.TemplateQuery{
 			{}, {Category: "category"}, {Tag: "tag"}, {Category: "category", Tag: "tag"},

@@ -56,8 +56,7 @@ var rebindRules = []rule{
 	}},
 	{"RebindTemplates changes nothing else of a template: " +
 		"base, times and versions stay", func(c *checker) {
-		t := installed("t", "x", "x", "y")
-		t.TemplateKey = own("t")
+		t := under(own("t"), installed("t", "x", "x", "y"))
 		c.ok(c.CreateTemplate(c.ctx, t))
 		c.raiseKey(own("t"), func(t *svc.Template) {
 			t.Name, t.Origin.Revision = "a new name", "sha256:new"
@@ -90,8 +89,7 @@ var rebindRules = []rule{
 				t.ID += " of acme's owner"
 			}
 		}
-		others = append(others, handMade("made by hand"))
-		others[len(others)-1].TemplateKey = own("made by hand")
+		others = append(others, under(own("made by hand"), handMade("made by hand")))
 		for _, t := range others {
 			c.ok(c.CreateTemplate(c.ctx, t))
 		}
@@ -201,9 +199,7 @@ func own(id string) svc.TemplateKey { return personalTemplate(acme.Owner, id) }
 
 // installAt creates a template that was installed from source at url.
 func (c *checker) installAt(key svc.TemplateKey, source svc.SourceKey, url string) {
-	t := installedFrom(key.ID, source, url)
-	t.TemplateKey = key
-	c.ok(c.CreateTemplate(c.ctx, t))
+	c.ok(c.CreateTemplate(c.ctx, under(key, installedFrom(key.ID, source, url))))
 }
 
 func (c *checker) rebind(source svc.SourceKey, url string) []svc.TemplateKey {

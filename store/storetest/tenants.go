@@ -225,7 +225,7 @@ var tenantRules = []tenantRule{
 	}},
 	{"AwaitChange returns when the list has changed", func(c *tenantChecker) {
 		made := 0
-		c.soon("AwaitChange", c.generation, func(since int64) error {
+		c.soon(c.generation, func(since int64) error {
 			return c.AwaitChange(c.ctx, since)
 		}, func() error {
 			made++
