@@ -87,8 +87,12 @@ func keepConnection(_ *pgconn.PgConn, fault *pgconn.PgError) bool {
 	return !strings.EqualFold(fault.Severity, "FATAL") && fault.Code != readOnlyTransaction
 }
 
-func server(config *pgx.ConnConfig) string {
-	return net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
+// nameDatabase adds to an error what was being done with which database.
+func nameDatabase(err *error, doing string, config *pgx.ConnConfig) {
+	if *err != nil {
+		server := net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
+		*err = fmt.Errorf("%sPostgreSQL database %q on %s: %w", doing, config.Database, server, *err)
+	}
 }
 
 func setDefault(config *pgx.ConnConfig, name, value string) {
