@@ -231,7 +231,7 @@ func (t accessTx) read(
 	names := read.Named
 	if read.Since == 0 {
 		err = t.eachLater(ctx, func(row scanner) (enough bool, err error) {
-			changes.Generation, err = scanNumber(row)
+			changes.Generation, err = scanValue[int64](row)
 			return true, err
 		}, sumGeneration)
 	} else if *changes, err = s.changes(ctx, t.session, read.Since); err == nil {

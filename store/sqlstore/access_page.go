@@ -145,7 +145,7 @@ func (s session) membersOf(ctx context.Context, p *parts, page svc.AccessPage) (
 	l.after(`user_id`, page.After)
 	l.chunk(`user_id`, page)
 	read(ctx, s, &err, p, &p.Groups, func(row scanner) (svc.Group, error) {
-		member, err := scanText(row)
+		member, err := scanValue[string](row)
 		return svc.Group{ID: page.Group, Members: []string{member}}, err
 	}, p.mergeGroup, l.query, l.parameters...)
 	return err

@@ -47,7 +47,7 @@ func (s *Store) KeepAnswer(ctx context.Context, answer svc.StoredAnswer, now tim
 func (s *Store) CountAnswers(
 	ctx context.Context, caller []byte, now time.Time, most int,
 ) (int, error) {
-	n, err := one(ctx, s.db.reading(), scanCount, `SELECT count(*) FROM (SELECT 1 FROM svc_answers
+	n, err := one(ctx, s.db.reading(), scanValue[int], `SELECT count(*) FROM (SELECT 1 FROM svc_answers
 		WHERE caller = $1 AND expires_at > $2 LIMIT ($3 + 0)) AS kept`,
 		hex.EncodeToString(caller), now.UnixMicro(), most)
 	return n, s.fault(ctx, "count answers", err)
@@ -59,11 +59,6 @@ func (s *Store) DeleteAnswers(ctx context.Context, caller []byte) error {
 		return tx.later(ctx, nil, `DELETE FROM svc_answers WHERE caller = $1`,
 			hex.EncodeToString(caller))
 	})
-}
-
-func scanCount(row scanner) (n int, err error) {
-	err = row.Scan(&n)
-	return n, err
 }
 
 func scanAnswer(row scanner) (a svc.StoredAnswer, err error) {

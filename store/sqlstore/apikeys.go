@@ -121,7 +121,7 @@ const selectKeptValue = `SELECT value FROM svc_kept_values WHERE name = $1`
 
 // KeepValue implements [svc.APIKeyStore].
 func (s *Store) KeepValue(ctx context.Context, name string, value []byte) ([]byte, error) {
-	kept, err := oneOrNil(ctx, s.db.reading(), scanBytes, selectKeptValue, name)
+	kept, err := oneOrNil(ctx, s.db.reading(), scanValue[[]byte], selectKeptValue, name)
 	if err == nil && kept != nil {
 		return *kept, nil
 	}
@@ -134,7 +134,7 @@ func (s *Store) KeepValue(ctx context.Context, name string, value []byte) ([]byt
 		if err != nil {
 			return err
 		}
-		if kept, err = oneOrNil(ctx, tx, scanBytes, selectKeptValue, name); err == nil && n == 0 {
+		if kept, err = oneOrNil(ctx, tx, scanValue[[]byte], selectKeptValue, name); err == nil && n == 0 {
 			return errUnchanged
 		}
 		return err
@@ -143,11 +143,6 @@ func (s *Store) KeepValue(ctx context.Context, name string, value []byte) ([]byt
 		return nil, err
 	}
 	return *kept, nil
-}
-
-func scanBytes(row scanner) (b []byte, err error) {
-	err = row.Scan(&b)
-	return b, err
 }
 
 func scanKey(row scanner) (svc.APIKey, error) {
@@ -240,24 +235,18 @@ func (s session) lockKey(ctx context.Context, holder svc.Identity, id string) (s
 func (s *Store) RevokeAPIKeys(
 	ctx context.Context, holder svc.Identity, at time.Time, limit int,
 ) (ids []string, err error) {
-	err = s.changeMany(ctx, "revoke API keys", func(
-		ctx context.Context, tx session,
-	) ([]svc.Target, error) {
-		err = s.insist(ctx, tx, func() (err error) {
+	err = s.mutate(ctx, "revoke API keys", func(ctx context.Context, tx session, m *mutation) error {
+		err := s.insist(ctx, tx, func() (err error) {
 			ids, err = tx.revokeKeys(ctx, holder, at, limit)
 			return err
 		})
-		if err != nil {
-			return nil, err
+		if err == nil && len(ids) == 0 {
+			err = errUnchanged
 		}
-		if len(ids) == 0 {
-			return nil, errUnchanged
+		for _, id := range ids {
+			m.Targets = append(m.Targets, svc.APIKey{ID: id, Holder: holder}.Target())
 		}
-		targets := make([]svc.Target, len(ids))
-		for i, id := range ids {
-			targets[i] = svc.APIKey{ID: id, Holder: holder}.Target()
-		}
-		return targets, nil
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -271,7 +260,7 @@ func (s session) revokeKeys(
 	ctx context.Context, holder svc.Identity, at time.Time, limit int,
 ) (ids []string, err error) {
 	for {
-		some, err := all(ctx, s, scanText,
+		some, err := all(ctx, s, scanValue[string],
 			`UPDATE svc_api_keys SET revoked_at = $1, hash = NULL, seal = NULL
 			WHERE id IN (SELECT k.id FROM svc_api_keys k
 				WHERE k.holder_kind = $2 AND k.holder_id = $3 AND k.revoked_at IS NULL
@@ -285,7 +274,7 @@ func (s session) revokeKeys(
 			return ids, nil
 		}
 		var args parameters
-		left, err := one(ctx, s, scanNumber, countKeys(&args, holder, 1, time.Time{}), args...)
+		left, err := one(ctx, s, scanValue[int64], countKeys(&args, holder, 1, time.Time{}), args...)
 		if err != nil || left == 0 {
 			return ids, err
 		}

@@ -72,7 +72,7 @@ func (t accessTx) queue(ctx context.Context, events []svc.Event) error {
 // database that can only be read keeps its queue.
 func (s *Store) ChainAudit(ctx context.Context, chain chain) (more bool, err error) {
 	if s.write != nil {
-		waiting, err := one(ctx, s.db.reading(), scanNumber,
+		waiting, err := one(ctx, s.db.reading(), scanValue[int64],
 			`SELECT COUNT(*) FROM (SELECT 1 AS one FROM svc_audit_queue LIMIT 1) waiting`)
 		if err != nil || waiting == 0 {
 			return false, s.fault(ctx, "look for queued events", err)
@@ -301,7 +301,7 @@ func (s *Store) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.Au
 	scans := timed || page.ActorID+page.TargetID == "" && kinds != ""
 	var err error
 	if page.Before = cmp.Or(page.Before, math.MaxInt64); scans {
-		page.Before, err = one(ctx, s.db.reading(), scanNumber,
+		page.Before, err = one(ctx, s.db.reading(), scanValue[int64],
 			`SELECT COALESCE(MAX(number), 0) + 1 FROM svc_audit WHERE number < $1`, page.Before)
 	}
 	for err == nil {
@@ -314,7 +314,7 @@ func (s *Store) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.Au
 		run, err = all(ctx, s.db.reading(), scanRecord, query, args...)
 		records, page.Limit = append(records, run...), page.Limit-len(run)
 		if err == nil && timed {
-			from, err = one(ctx, s.db.reading(), scanNumber, nextRun, append(bounds(page), from)...)
+			from, err = one(ctx, s.db.reading(), scanValue[int64], nextRun, append(bounds(page), from)...)
 		}
 		if page.Before = from; page.Limit == 0 || from <= 1 {
 			break

@@ -157,7 +157,7 @@ func (c *copying) check(ctx context.Context, in, out session) error {
 }
 
 func (c *copying) checkVersion(ctx context.Context, name string, s *Store, db session) error {
-	version, err := one(ctx, db, scanNumber, selectVersion)
+	version, err := one(ctx, db, scanValue[int64], selectVersion)
 	if err != nil {
 		return s.fault(ctx, "read the version of the "+name, err)
 	}
@@ -172,7 +172,7 @@ func (c *copying) identity(ctx context.Context, s *Store, db session) (string, e
 	if s.dialect.Identity == "" {
 		return "", nil
 	}
-	identity, err := one(ctx, db, scanText, s.dialect.Identity)
+	identity, err := one(ctx, db, scanValue[string], s.dialect.Identity)
 	return identity, s.fault(ctx, "identify the database", err)
 }
 
@@ -195,7 +195,7 @@ func (c *copying) checkEmpty(ctx context.Context, out session) error {
 		if t.seeded {
 			query = selectGeneration
 		}
-		rows, err := one(ctx, out, scanNumber, query)
+		rows, err := one(ctx, out, scanValue[int64], query)
 		if err != nil {
 			return c.to.fault(ctx, "read table "+t.name+" of the target", err)
 		}
@@ -210,7 +210,7 @@ func (c *copying) checkEmpty(ctx context.Context, out session) error {
 // count counts the rows to copy.
 func (c *copying) count(ctx context.Context, in session) error {
 	for _, t := range c.tables {
-		rows, err := one(ctx, in, scanNumber, `SELECT COUNT(*)`+c.rows(t))
+		rows, err := one(ctx, in, scanValue[int64], `SELECT COUNT(*)`+c.rows(t))
 		if err != nil {
 			return c.from.fault(ctx, "count the rows of table "+t.name, err)
 		}

@@ -44,7 +44,7 @@ func (s *Store) ClaimEvents(
 	ctx context.Context, now, until time.Time, limit int,
 ) ([]svc.Event, error) {
 	longest := outbox.Longest(until).UnixMicro()
-	_, err := one(ctx, s.db.reading(), scanText, `SELECT id FROM svc_outbox
+	_, err := one(ctx, s.db.reading(), scanValue[string], `SELECT id FROM svc_outbox
 		WHERE claimed_until <= $1 OR claimed_until > $2 ORDER BY id LIMIT 1`, now.UnixMicro(), longest)
 	if errors.Is(err, svc.ErrNotFound) {
 		return nil, nil
@@ -72,7 +72,7 @@ func (s *Store) ClaimEvents(
 
 // HasEvents reports whether the outbox has events, claimed or not.
 func (s *Store) HasEvents(ctx context.Context) (bool, error) {
-	_, err := one(ctx, s.db.reading(), scanText, `SELECT id FROM svc_outbox ORDER BY id LIMIT 1`)
+	_, err := one(ctx, s.db.reading(), scanValue[string], `SELECT id FROM svc_outbox ORDER BY id LIMIT 1`)
 	if errors.Is(err, svc.ErrNotFound) {
 		return false, nil
 	}
@@ -81,9 +81,9 @@ func (s *Store) HasEvents(ctx context.Context) (bool, error) {
 
 // CountEvents implements [svc.StatsStore].
 func (s *Store) CountEvents(ctx context.Context, most int) (int, error) {
-	n, err := one(ctx, s.db.reading(), scanNumber, `SELECT COUNT(*) FROM (SELECT 1 AS one FROM `+
+	n, err := one(ctx, s.db.reading(), scanValue[int], `SELECT COUNT(*) FROM (SELECT 1 AS one FROM `+
 		s.dialect.outbox()+` LIMIT ($1 + 0)) t`, most)
-	return int(n), s.fault(ctx, "count events", err)
+	return n, s.fault(ctx, "count events", err)
 }
 
 // DeleteEvents implements [svc.OutboxStore].

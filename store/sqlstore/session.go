@@ -250,6 +250,12 @@ func orNil[R any](id string, row R) *R {
 	return &row
 }
 
+// scanValue reads a row of one column.
+func scanValue[T any](row scanner) (value T, err error) {
+	err = row.Scan(&value)
+	return value, err
+}
+
 // one reads a single row with scan. No row: ErrNotFound.
 func one[R any](
 	ctx context.Context, s session, scan func(scanner) (R, error), query string, args ...any,

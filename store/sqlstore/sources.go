@@ -81,16 +81,14 @@ func (s session) lockSource(ctx context.Context, key svc.SourceKey) error {
 
 // DeleteSource implements [svc.SourceStore].
 func (s *Store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
-	return s.changeMany(ctx, "delete source", func(
-		ctx context.Context, tx session,
-	) ([]svc.Target, error) {
+	return s.mutate(ctx, "delete source", func(ctx context.Context, tx session, m *mutation) error {
 		err := tx.hit(ctx, `DELETE FROM svc_sources WHERE scope = $1 AND owner = $2 AND name = $3`,
 			key.Scope, key.Owner, key.Name)
-		if err != nil || key.Scope != svc.ScopePersonal {
-			return []svc.Target{key.Target()}, err
+		if err == nil && key.Scope == svc.ScopePersonal {
+			m.Targets, err = tx.unbind(ctx, key)
 		}
-		unbound, err := tx.unbind(ctx, key)
-		return append(unbound, key.Target()), err
+		m.Targets = append(m.Targets, key.Target())
+		return err
 	})
 }
 
