@@ -303,19 +303,13 @@ func withMembers(groups []svc.Group, members []svc.Membership) []svc.Group {
 	return groups
 }
 
-func itself(id string) any { return id }
+func itself[C any](cells C) any { return cells }
 
 func columnsOfMembership(m svc.Membership) any { return []any{m.Group, m.User} }
 
 func scanMembership(row scanner) (m svc.Membership, err error) {
 	err = row.Scan(&m.Group, &m.User)
 	return m, err
-}
-
-// held is a channel and the user who has it.
-type held struct {
-	svc.Channel
-	user string
 }
 
 // put runs a statement that writes rows, or lets the driver run it with the next one. When err is
@@ -363,15 +357,13 @@ func (t accessTx) writeChannels(ctx context.Context, err *error, users []svc.Use
 		}
 		return nil
 	}
-	var channels []held
+	var channels []any
 	for _, u := range users {
 		for _, channel := range u.Channels {
-			channels = append(channels, held{channel, u.ID})
+			channels = append(channels, []any{channel.Provider, channel.SenderID, u.ID})
 		}
 	}
-	put(ctx, t, err, channels, func(h held) any {
-		return []any{h.Provider, h.SenderID, h.user}
-	}, `INSERT INTO svc_channels (provider, sender_id, user_id)
+	put(ctx, t, err, channels, itself[any], `INSERT INTO svc_channels (provider, sender_id, user_id)
 		SELECT value->>0, value->>1, value->>2 FROM {rows} WHERE true ON CONFLICT DO NOTHING`)
 }
 

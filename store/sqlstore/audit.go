@@ -111,8 +111,7 @@ func (t accessTx) chainQueue(ctx context.Context, chain chain) (more bool, err e
 		return false, err
 	}
 	err = batches(t, `DELETE FROM svc_audit_queue
-		WHERE seq IN (SELECT CAST(value AS BIGINT) FROM {ids})`, taken,
-		func(seq int64) any { return seq },
+		WHERE seq IN (SELECT CAST(value AS BIGINT) FROM {ids})`, taken, itself,
 		func(query, parameter string, n int) error {
 			return t.later(ctx, func(rows int64) error {
 				if rows != int64(n) {

@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"bytes"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -44,11 +43,9 @@ func (s *Store) ClaimEvents(
 	ctx context.Context, now, until time.Time, limit int,
 ) ([]svc.Event, error) {
 	longest := outbox.Longest(until).UnixMicro()
-	_, err := one(ctx, s.db.reading(), scanValue[string], `SELECT id FROM svc_outbox
+	free, err := oneOrNil(ctx, s.db.reading(), scanValue[string], `SELECT id FROM svc_outbox
 		WHERE claimed_until <= $1 OR claimed_until > $2 ORDER BY id LIMIT 1`, now.UnixMicro(), longest)
-	if errors.Is(err, svc.ErrNotFound) {
-		return nil, nil
-	} else if err != nil {
+	if err != nil || free == nil {
 		return nil, s.fault(ctx, "claim events", err)
 	}
 	var events []svc.Event
@@ -72,11 +69,9 @@ func (s *Store) ClaimEvents(
 
 // HasEvents reports whether the outbox has events, claimed or not.
 func (s *Store) HasEvents(ctx context.Context) (bool, error) {
-	_, err := one(ctx, s.db.reading(), scanValue[string], `SELECT id FROM svc_outbox ORDER BY id LIMIT 1`)
-	if errors.Is(err, svc.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, s.fault(ctx, "look for events", err)
+	id, err := oneOrNil(ctx, s.db.reading(), scanValue[string],
+		`SELECT id FROM svc_outbox ORDER BY id LIMIT 1`)
+	return id != nil, s.fault(ctx, "look for events", err)
 }
 
 // CountEvents implements [svc.StatsStore].

@@ -56,7 +56,7 @@ var registryTables = []string{
 // refuses those that only a later schema of the search path has.
 func NewRegistry(ctx context.Context, store *Store) (*Registry, error) {
 	r := &Registry{store}
-	if err := store.dialect.check(ctx, store.write.db, "svc_tenants"); err != nil {
+	if _, _, err := store.dialect.locate(ctx, store.write.db, "svc_tenants"); err != nil {
 		return nil, store.fault(ctx, "make the registry", err)
 	}
 	_, err := one(ctx, store.db.reading(), scanValue[int64],
