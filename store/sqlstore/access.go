@@ -213,15 +213,15 @@ func (s *Store) ReadAccess(
 		return nil
 	}}
 	var named func() svc.Bundle
-	err = s.snapshot(ctx, "read access", func(ctx context.Context, tx session) (err error) {
+	err = s.db.snapshot(ctx, func(ctx context.Context, tx session) (err error) {
 		t := accessTx{session: tx, dialect: s.dialect}
 		named, err = t.read(ctx, s, p, read, &changes)
 		return err
 	})
 	if err == nil && named != nil {
-		err = s.outcome(ctx, "read access", p.addRows(named()))
+		err = p.addRows(named())
 	}
-	return changes, err
+	return changes, s.outcome(ctx, "read access", err)
 }
 
 // read yields rows, or asks for them: then named returns them at the end of the transaction.

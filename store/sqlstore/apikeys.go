@@ -5,7 +5,6 @@ import (
 	"context"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -295,8 +294,9 @@ func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.LastUse) error {
 				rest = rest[:end]
 			}
 			n := s.dialect.rowsAtOnce(len(rest))
+			query, args := useKeys(at, rest[:n])
 			err := s.insist(ctx, tx, func() error {
-				_, err := tx.exec(ctx, useKeys(n), useArgs(at, rest[:n])...)
+				_, err := tx.exec(ctx, query, args...)
 				return err
 			})
 			if err != nil {
@@ -308,22 +308,16 @@ func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.LastUse) error {
 	})
 }
 
-func useKeys(rows int) string {
-	var b strings.Builder
-	b.WriteString(`UPDATE svc_api_keys SET last_used_at = $1
-		WHERE (last_used_at IS NULL OR last_used_at < $1) AND id IN (`)
-	for row := range rows {
-		b.WriteString("$" + strconv.Itoa(2+row) + ", ")
+// useKeys returns a statement for uses at one time.
+func useKeys(at time.Time, uses []svc.LastUse) (query string, args parameters) {
+	args = parameters{at.UnixMicro()}
+	names := make([]string, len(uses))
+	for i, use := range uses {
+		names[i] = args.add(use.ID)
 	}
-	return strings.TrimSuffix(b.String(), ", ") + ")"
-}
-
-func useArgs(at time.Time, uses []svc.LastUse) []any {
-	args := []any{at.UnixMicro()}
-	for _, use := range uses {
-		args = append(args, use.ID)
-	}
-	return args
+	return `UPDATE svc_api_keys SET last_used_at = $1
+		WHERE (last_used_at IS NULL OR last_used_at < $1) AND id IN (` +
+		strings.Join(names, ", ") + `)`, args
 }
 
 // KeyPrefixes counts the keys that are not revoked by their prefix, without the id behind it. It

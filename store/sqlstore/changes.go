@@ -124,11 +124,11 @@ func (d Dialect) rowsAtOnce(n int) int {
 	return 1
 }
 
-// values returns the VALUES of rows to insert: parameters, and begin in front of each row.
-func values(rows, columns int, begin string) string {
+// values returns rows of parameters: ($1, $2), ($3, $4).
+func values(rows, columns int) string {
 	var b strings.Builder
 	for row := range rows {
-		before := "(" + begin
+		before := "("
 		for column := range columns {
 			b.WriteString(before + "$" + strconv.Itoa(1+row*columns+column))
 			before = ", "

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/extsvc/svc"
 )
@@ -227,6 +228,43 @@ type parameters []any
 func (p *parameters) add(value any) string {
 	*p = append(*p, value)
 	return "$" + strconv.Itoa(len(*p))
+}
+
+// listing is a query for one chunk of a list. Its parts are added in the order of the fields.
+type listing struct {
+	query string // up to the conditions
+	and   string // what comes before the next condition
+	parameters
+}
+
+func list(from string) *listing { return &listing{query: from, and: " WHERE "} }
+
+func (l *listing) where(condition string) {
+	l.query += l.and + condition
+	l.and = " AND "
+}
+
+// equal narrows the list to rows with a value, unless that is "".
+func (l *listing) equal(column, value string) {
+	if value != "" {
+		l.where(column + " = " + l.add(value))
+	}
+}
+
+// after narrows the list to rows behind a key. columns are those of the key, or of its end when
+// the filters of the list fix its begin.
+func (l *listing) after(columns string, key ...string) {
+	names := make([]string, len(key))
+	for i, value := range key {
+		names[i] = l.add(value)
+	}
+	l.where("(" + columns + ") > (" + strings.Join(names, ", ") + ")")
+}
+
+func (l *listing) skip(rows int) {
+	if rows > 0 {
+		l.query += ` OFFSET (` + l.add(rows) + ` + 0)`
+	}
 }
 
 type scanner interface{ Scan(dest ...any) error }

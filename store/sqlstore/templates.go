@@ -74,39 +74,33 @@ func (s session) template(ctx context.Context, key svc.TemplateKey) (svc.Templat
 func (s *Store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
 	var chunk []svc.Template
 	size := 0
-	query, args := listTemplates(page)
+	l := listTemplates(page)
 	err := each(ctx, s.db.reading(), func(row scanner) (bool, error) {
 		template, err := scanListedTemplate(row)
 		chunk = append(chunk, template)
 		size += len(template.Manifest)
 		return size > chunkBytes || len(chunk) == page.Limit, err
-	}, query, args...)
+	}, l.query, l.parameters...)
 	return chunk, s.fault(ctx, "list templates", err)
 }
 
 // listTemplates returns one of four queries: each filter has an index in the order of the list.
-func listTemplates(page svc.TemplatePage) (query string, args []any) {
-	from, list := `svc_templates t`, `t`
+func listTemplates(page svc.TemplatePage) *listing {
+	from, of := `svc_templates t`, `t`
 	if page.Tag != "" {
 		from = `svc_template_tags k
 			JOIN svc_templates t ON t.scope = k.scope AND t.owner = k.owner AND t.id = k.id`
-		list = `k`
+		of = `k`
 	}
-	query = `SELECT ` + templateColumns + ` FROM ` + from +
-		` WHERE ` + list + `.scope = $1 AND ` + list + `.owner = $2` +
-		` AND (` + list + `.name, ` + list + `.id) > ($3, $4)`
-	next := parameters{page.Scope, page.Owner, page.AfterName, page.AfterID}
-	if page.Tag != "" {
-		query += ` AND k.tag = ` + next.add(page.Tag)
-	}
-	if page.Category != "" {
-		query += ` AND ` + list + `.category = ` + next.add(page.Category)
-	}
-	query += ` ORDER BY ` + list + `.name, ` + list + `.id LIMIT ` + limit(page.Limit)
-	if page.Skip > 0 {
-		query += ` OFFSET (` + next.add(page.Skip) + ` + 0)`
-	}
-	return query, next
+	l := list(`SELECT ` + templateColumns + ` FROM ` + from)
+	l.where(of + `.scope = ` + l.add(page.Scope))
+	l.where(of + `.owner = ` + l.add(page.Owner))
+	l.after(of+`.name, `+of+`.id`, page.AfterName, page.AfterID)
+	l.equal(`k.tag`, page.Tag)
+	l.equal(of+`.category`, page.Category)
+	l.query += ` ORDER BY ` + of + `.name, ` + of + `.id LIMIT ` + limit(page.Limit)
+	l.skip(page.Skip)
+	return l
 }
 
 // limit returns n, at most 1,024, rounded up to three binary digits, as a literal: 8, 10, 12, 14,
