@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -157,7 +158,7 @@ func (o Options) checkSettings(ctx context.Context, db *sql.DB) error {
 // pool returns a pool with the settings of the options.
 func (o Options) pool(config *pgx.ConnConfig) *sql.DB {
 	config = config.Copy()
-	timeout := nonZero(o.Timeout, defaultTimeout)
+	timeout := cmp.Or(o.Timeout, defaultTimeout)
 	if timeout > 0 {
 		limit(config, timeout+grace)
 	}
@@ -168,18 +169,11 @@ func (o Options) pool(config *pgx.ConnConfig) *sql.DB {
 	}
 	config.BuildContextWatcherHandler = o.newWatcher
 	db := sql.OpenDB(connector{Connector: &dialer{Connector: stdlib.GetConnector(*config)}})
-	size := nonZero(o.MaxOpen, defaultMaxOpen)
+	size := cmp.Or(o.MaxOpen, defaultMaxOpen)
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
-	db.SetConnMaxIdleTime(nonZero(o.MaxIdleTime, defaultMaxIdleTime))
+	db.SetConnMaxIdleTime(cmp.Or(o.MaxIdleTime, defaultMaxIdleTime))
 	return db
-}
-
-func nonZero[T int | time.Duration](value, otherwise T) T {
-	if value == 0 {
-		return otherwise
-	}
-	return value
 }
 
 // setCommits sets the durability of commits by a statement, because a pooler may ignore the

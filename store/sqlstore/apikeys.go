@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -120,12 +121,9 @@ const selectKeptValue = `SELECT value FROM svc_kept_values WHERE name = $1`
 
 // KeepValue implements [svc.APIKeyStore].
 func (s *Store) KeepValue(ctx context.Context, name string, value []byte) ([]byte, error) {
-	kept, err := oneOrNil(ctx, s.db.reading(), scanValue[[]byte], selectKeptValue, name)
-	if err == nil && kept != nil {
-		return *kept, nil
-	}
-	if err != nil {
-		return nil, s.fault(ctx, "keep value", err)
+	kept, err := one(ctx, s.db.reading(), scanValue[[]byte], selectKeptValue, name)
+	if !errors.Is(err, svc.ErrNotFound) {
+		return kept, s.fault(ctx, "keep value", err)
 	}
 	err = s.change(ctx, "keep value", svc.Target{}, func(ctx context.Context, tx session) error {
 		n, err := tx.exec(ctx, `INSERT INTO svc_kept_values (name, value) VALUES ($1, $2)
@@ -133,7 +131,7 @@ func (s *Store) KeepValue(ctx context.Context, name string, value []byte) ([]byt
 		if err != nil {
 			return err
 		}
-		if kept, err = oneOrNil(ctx, tx, scanValue[[]byte], selectKeptValue, name); err == nil && n == 0 {
+		if kept, err = one(ctx, tx, scanValue[[]byte], selectKeptValue, name); err == nil && n == 0 {
 			return errUnchanged
 		}
 		return err
@@ -141,7 +139,7 @@ func (s *Store) KeepValue(ctx context.Context, name string, value []byte) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	return *kept, nil
+	return kept, nil
 }
 
 func scanKey(row scanner) (svc.APIKey, error) {

@@ -76,7 +76,7 @@ func (s *Store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Tem
 	size := 0
 	l := listTemplates(page)
 	err := each(ctx, s.db.reading(), func(row scanner) (bool, error) {
-		template, err := scanListedTemplate(row)
+		template, err := scanTemplateColumns(row)
 		chunk = append(chunk, template)
 		size += len(template.Manifest)
 		return size > chunkBytes || len(chunk) == page.Limit, err
@@ -287,8 +287,6 @@ func scanTemplate(row scanner) (svc.Template, error) {
 	}
 	return template, err
 }
-
-func scanListedTemplate(row scanner) (svc.Template, error) { return scanTemplateColumns(row) }
 
 func scanTemplateColumns(row scanner, more ...any) (t svc.Template, err error) {
 	var content contentRow

@@ -133,9 +133,8 @@ var changeAccessRules = []rule{
 		}
 		c.same("rows", sortedBundle(c.current(allOf(before))), sortedBundle(before))
 	}},
-	{"ChangeAccess passes of a group the named memberships alone, or all its members", func(
-		c *checker,
-	) {
+	{"ChangeAccess passes of a group the named memberships alone, " +
+		"or all its members", func(c *checker) {
 		c.apply(svc.Bundle{
 			Users: users("a", "b", "c"),
 			Groups: []svc.Group{

@@ -10,9 +10,8 @@ import (
 )
 
 var removeAccessRules = []rule{
-	{"ChangeAccess removes exactly the rows that Remove names, whether they exist or not", func(
-		c *checker,
-	) {
+	{"ChangeAccess removes exactly the rows that Remove names, " +
+		"whether they exist or not", func(c *checker) {
 		b := memorable()
 		b.BankPolicies = append(b.BankPolicies, newBank("other", `{}`))
 		b.Tests = append(b.Tests, newTest("other", true))
@@ -137,9 +136,8 @@ var removeAccessRules = []rule{
 		c.same("what Gone received", len(gone), 0)
 		c.sameTargets("the removal", c.changes(since).Targets, want)
 	}},
-	{"a template made after its removed namesake has none of its versions, tags and bases", func(
-		c *checker,
-	) {
+	{"a template made after its removed namesake " +
+		"has none of its versions, tags and bases", func(c *checker) {
 		key := personalTemplate("a", "t")
 		c.ok(c.CreateTemplate(c.ctx, under(key, installed("t", "old"))))
 		c.raiseKey(key, func(*svc.Template) {})
@@ -260,9 +258,8 @@ var removeAccessRules = []rule{
 		channel := household().Users[0].Channels[0]
 		c.same("holder of a channel", c.access(svc.AccessQuery{Channel: channel}).User.ID, "alice")
 	}},
-	{"a change of access in a transaction sees what an earlier one removed and wrote", func(
-		c *checker,
-	) {
+	{"a change of access in a transaction " +
+		"sees what an earlier one removed and wrote", func(c *checker) {
 		c.apply(household())
 		all := allOf(household())
 		c.ok(c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {

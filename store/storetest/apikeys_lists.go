@@ -28,9 +28,8 @@ var apiKeyListRules = []rule{
 		c.listsKeys(svc.KeyQuery{UnusedSince: at(8)},
 			earliest(c.variedKeys(), svc.APIKey.LastUse, at(8)), svc.APIKey.LastUse)
 	}},
-	{"APIKeys lists a key at its new place after a change of its expiry and after a use", func(
-		c *checker,
-	) {
+	{"APIKeys lists a key at its new place " +
+		"after a change of its expiry and after a use", func(c *checker) {
 		for i, id := range []string{"a", "b", "c"} {
 			key := newKey(id, alice, at(int64(i)))
 			key.ExpiresAt = at(int64(100 + i))
