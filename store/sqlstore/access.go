@@ -86,7 +86,7 @@ type accessRow struct {
 	scoping     []byte
 	narrowName  string
 	narrowing   []byte
-	key         keyRow
+	key         svc.APIKey
 	keys        int
 }
 
@@ -104,7 +104,7 @@ func (r *accessRow) ask(query svc.AccessQuery) (statement string, args parameter
 	case query.KeyID != "":
 		with, from = withAccount+withNarrow+withKey, fromKey
 		args = append(args, query.KeyID)
-		columns = slices.Concat(account, narrowing, r.key.columns())
+		columns = slices.Concat(account, narrowing, columnsOfKey(&r.key))
 	case who.Kind == svc.KindServiceAccount && by != "":
 		with, from = withAccount+withNarrow, fromNarrowedAccount
 		args, columns = append(args, who.ID, by), append(account, narrowing...)
@@ -135,7 +135,7 @@ func (r *accessRow) ask(query svc.AccessQuery) (statement string, args parameter
 
 func (r *accessRow) snapshot(query svc.AccessQuery) (snapshot svc.AccessSnapshot, err error) {
 	snapshot = svc.AccessSnapshot{
-		Generation: r.generation, Key: orNil(r.key.ID, r.key.apiKey()),
+		Generation: r.generation, Key: orNil(r.key.ID, r.key),
 		ServiceAccount: orNil(r.account.ID, r.account), User: orNil(r.user.ID, r.user),
 		Keys: r.keys,
 	}

@@ -62,12 +62,10 @@ func (s *Store) DeleteAnswers(ctx context.Context, caller []byte) error {
 }
 
 func scanAnswer(row scanner) (a svc.StoredAnswer, err error) {
-	var expires int64
 	var caller string
-	if err = row.Scan(&a.Key, &caller, &a.Request, &a.Data, &expires); err != nil {
+	if err = row.Scan(&a.Key, &caller, &a.Request, &a.Data, micro{&a.ExpiresAt}); err != nil {
 		return a, err
 	}
-	a.ExpiresAt = fromMicro(expires)
 	a.Caller, err = hex.DecodeString(caller)
 	return a, err
 }

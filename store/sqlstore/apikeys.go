@@ -142,51 +142,26 @@ func (s *Store) KeepValue(ctx context.Context, name string, value []byte) ([]byt
 	return kept, nil
 }
 
-func scanKey(row scanner) (svc.APIKey, error) {
-	var key keyRow
-	err := row.Scan(key.columns()...)
-	return key.apiKey(), err
+func scanKey(row scanner) (key svc.APIKey, err error) {
+	err = row.Scan(columnsOfKey(&key)...)
+	return key, err
 }
 
-func scanBareKey(row scanner) (svc.APIKey, error) {
-	var key keyRow
-	err := row.Scan(key.bare()...)
-	return key.apiKey(), err
+func scanBareKey(row scanner) (key svc.APIKey, err error) {
+	err = row.Scan(columnsOfBareKey(&key)...)
+	return key, err
 }
 
-// keyRow holds the columns of a key.
-type keyRow struct {
-	svc.APIKey
-	created                   int64
-	revoked, expires, lastUse *int64
+func columnsOfKey(k *svc.APIKey) []any {
+	return append(columnsOfBareKey(k), &k.Hash, orZero[string]{&k.Pepper}, &k.Seal)
 }
 
-func (r *keyRow) columns() []any {
-	return append(r.bare(), &r.Hash, orZero[string]{&r.Pepper}, &r.Seal)
-}
-
-func (r *keyRow) bare() []any {
-	return []any{orZero[string]{&r.ID}, orZero[svc.Kind]{&r.Holder.Kind},
-		orZero[string]{&r.Holder.ID}, orZero[string]{&r.Prefix}, &r.Description,
-		orZero[int64]{&r.created}, &r.revoked, &r.expires, orZero[bool]{&r.Disabled}, &r.lastUse,
-		orZero[string]{&r.ScopingPolicyID}, orZero[float64]{&r.Rate.PerSecond},
-		orZero[int]{&r.Rate.Burst}, orZero[string]{&r.SuccessorID}}
-}
-
-func (r *keyRow) apiKey() svc.APIKey {
-	key := r.APIKey
-	key.CreatedAt = fromMicro(r.created)
-	key.RevokedAt = fromMicroOrNull(r.revoked)
-	key.ExpiresAt = fromMicroOrNull(r.expires)
-	key.LastUsedAt = fromMicroOrNull(r.lastUse)
-	return key
-}
-
-func fromMicroOrNull(micro *int64) time.Time {
-	if micro == nil {
-		return time.Time{}
-	}
-	return fromMicro(*micro)
+func columnsOfBareKey(k *svc.APIKey) []any {
+	return []any{orZero[string]{&k.ID}, orZero[svc.Kind]{&k.Holder.Kind},
+		orZero[string]{&k.Holder.ID}, orZero[string]{&k.Prefix}, &k.Description,
+		micro{&k.CreatedAt}, micro{&k.RevokedAt}, micro{&k.ExpiresAt}, orZero[bool]{&k.Disabled},
+		micro{&k.LastUsedAt}, orZero[string]{&k.ScopingPolicyID}, orZero[float64]{&k.Rate.PerSecond},
+		orZero[int]{&k.Rate.Burst}, orZero[string]{&k.SuccessorID}}
 }
 
 // ChangeAPIKey implements [svc.APIKeyStore].

@@ -122,12 +122,11 @@ func scanEvent(row scanner) (svc.Event, error) {
 type eventRow struct {
 	svc.Event
 	id string
-	at int64
 }
 
 func (r *eventRow) columns() []any {
 	e, t := &r.Event, &r.Target
-	return []any{&r.id, &r.at, &e.Actor.Kind, &e.Actor.ID, &e.ActorKey, &e.Action,
+	return []any{&r.id, micro{&e.Time}, &e.Actor.Kind, &e.Actor.ID, &e.ActorKey, &e.Action,
 		&t.Kind, &t.ID, &t.Scope, &t.Owner, &t.Holder.Kind, &t.Holder.ID}
 }
 
@@ -135,7 +134,6 @@ func (r *eventRow) rows() []any { return []any{(*[]byte)(&r.Was), (*[]byte)(&r.I
 
 func (r *eventRow) event() (e svc.Event, err error) {
 	e = r.Event
-	e.Time = fromMicro(r.at)
 	if len(e.Was) == 0 {
 		e.Was = nil
 	}

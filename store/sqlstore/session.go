@@ -5,9 +5,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -278,6 +280,22 @@ func (o orZero[T]) Scan(value any) error {
 	err := column.Scan(value)
 	*o.to = column.V
 	return err
+}
+
+// micro scans a time, which is stored as microseconds since 1970. Null becomes the zero time.
+type micro struct{ to *time.Time }
+
+// Scan implements [sql.Scanner].
+func (m micro) Scan(value any) error {
+	switch value := value.(type) {
+	case nil:
+		*m.to = time.Time{}
+	case int64:
+		*m.to = time.UnixMicro(value).UTC()
+	default:
+		return fmt.Errorf("a stored time is a %T: it must be a whole number", value)
+	}
+	return nil
 }
 
 // orNil returns the row that a join found. An empty id means that it found none: the result is nil.

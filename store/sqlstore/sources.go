@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"strconv"
-	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/limits"
@@ -124,9 +123,7 @@ func (s *Store) SourceFile(
 	ctx context.Context, key svc.SourceKey, path string,
 ) (svc.SourceFile, error) {
 	file, err := one(ctx, s.db.reading(), func(row scanner) (file svc.SourceFile, err error) {
-		var kept int64
-		err = row.Scan(&file.Path, &file.Data, &kept)
-		file.KeptAt = fromMicro(kept)
+		err = row.Scan(&file.Path, &file.Data, micro{&file.KeptAt})
 		return file, err
 	}, `SELECT path, data, kept_at FROM svc_source_files
 		WHERE scope = $1 AND owner = $2 AND name = $3 AND path = $4`,
@@ -135,12 +132,8 @@ func (s *Store) SourceFile(
 }
 
 func scanSource(row scanner) (source svc.Source, err error) {
-	var created, updated int64
 	err = row.Scan(&source.Scope, &source.Owner, &source.Name, &source.URL, &source.Description,
-		&source.SealedToken, &source.SigningKey, &source.Serial, &created, &updated)
-	source.CreatedAt, source.UpdatedAt = fromMicro(created), fromMicro(updated)
+		&source.SealedToken, &source.SigningKey, &source.Serial,
+		micro{&source.CreatedAt}, micro{&source.UpdatedAt})
 	return source, err
 }
-
-// fromMicro returns a stored time: microseconds since 1970, UTC.
-func fromMicro(micro int64) time.Time { return time.UnixMicro(micro).UTC() }

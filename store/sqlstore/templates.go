@@ -186,13 +186,11 @@ func (s *Store) TemplateVersions(
 
 func scanVersion(row scanner) (v svc.TemplateVersion, err error) {
 	var content contentRow
-	var updated int64
 	columns := slices.Concat([]any{&v.Number}, content.columns(),
-		[]any{orZero[string]{&v.SourceRevision}, &updated})
+		[]any{orZero[string]{&v.SourceRevision}, micro{&v.UpdatedAt}})
 	if err = row.Scan(columns...); err != nil {
 		return v, err
 	}
-	v.UpdatedAt = fromMicro(updated)
 	v.Content, err = content.content()
 	return v, err
 }
@@ -291,14 +289,13 @@ func scanTemplate(row scanner) (svc.Template, error) {
 func scanTemplateColumns(row scanner, more ...any) (t svc.Template, err error) {
 	var content contentRow
 	var scope, owner, name, id, revision, url *string
-	var edited, installed, updated int64
+	var edited int64
 	err = row.Scan(slices.Concat([]any{&t.Scope, &t.Owner, &t.ID}, content.columns(),
-		[]any{&scope, &owner, &name, &id, &revision, &url, &edited, &installed,
-			&updated, &t.Version}, more)...)
+		[]any{&scope, &owner, &name, &id, &revision, &url, &edited, micro{&t.InstalledAt},
+			micro{&t.UpdatedAt}, &t.Version}, more)...)
 	if err != nil {
 		return t, err
 	}
-	t.InstalledAt, t.UpdatedAt = fromMicro(installed), fromMicro(updated)
 	if scope != nil {
 		source := svc.SourceKey{Scope: svc.Scope(*scope), Owner: *owner, Name: *name}
 		t.Origin = &svc.Origin{

@@ -119,9 +119,7 @@ func (r *Registry) Create(
 const selectTenants = `SELECT number, name, state, created_at FROM svc_tenants WHERE `
 
 func scanTenant(row scanner) (t svc.Tenant, err error) {
-	var at int64
-	err = row.Scan(&t.Number, &t.Name, (*string)(&t.State), &at)
-	t.CreatedAt = fromMicro(at)
+	err = row.Scan(&t.Number, &t.Name, (*string)(&t.State), micro{&t.CreatedAt})
 	return t, err
 }
 
