@@ -4,6 +4,7 @@ package intercept
 import (
 	"context"
 	"reflect"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -73,20 +74,49 @@ func (p *Planted) Plant(before func(method string) error) {
 	p.before.Store(&before)
 }
 
-func (s *Store) write(ctx context.Context, method string, on func(svc.FullStore) error, args ...any) error {
-	values, functions := parts(args)
-	return s.Around(ctx, Call{method, true, values, nil, functions, s.FullStore, on})
+// write passes on a call of a method that returns only an error.
+func (s *Store) write(ctx context.Context, name string, method any, args ...any) error {
+	return s.pass(ctx, Call{Method: name, Writes: true}, method, args)
 }
 
-func result[T any](
-	ctx context.Context, s *Store, method string, writes bool, on func(svc.FullStore) (T, error), args ...any,
-) (result T, err error) {
-	values, functions := parts(args)
-	err = s.Around(ctx, Call{method, writes, values, &result, functions, s.FullStore, func(store svc.FullStore) (err error) {
-		result, err = on(store)
+// writeFor is write for a method that also returns a value.
+func writeFor[T any](
+	ctx context.Context, s *Store, name string, method any, args ...any,
+) (value T, err error) {
+	err = s.pass(ctx, Call{Method: name, Writes: true, Result: &value}, method, args)
+	return value, err
+}
+
+// read passes on a call of a method that writes nothing.
+func read[T any](
+	ctx context.Context, s *Store, name string, method any, args ...any,
+) (value T, err error) {
+	err = s.pass(ctx, Call{Method: name, Result: &value}, method, args)
+	return value, err
+}
+
+// background are the methods that a Store passes to Around only with All.
+var background = []string{"Changes", "AwaitChange", "ClaimEvents", "CountEvents"}
+
+// pass passes on a call. method is that of [svc.FullStore], or a function that wraps it.
+func (s *Store) pass(ctx context.Context, call Call, method any, args []any) error {
+	call.Args, call.Funcs = parts(args)
+	call.own, call.on = s.FullStore, func(on svc.FullStore) error {
+		in := []reflect.Value{reflect.ValueOf(on), reflect.ValueOf(ctx)}
+		for _, arg := range args {
+			in = append(in, reflect.ValueOf(arg))
+		}
+		out := reflect.ValueOf(method).Call(in)
+		if call.Result != nil {
+			reflect.ValueOf(call.Result).Elem().Set(out[0])
+		}
+		err, _ := out[len(out)-1].Interface().(error)
 		return err
-	}})
-	return result, err
+	}
+	if !s.All && slices.Contains(background, call.Method) {
+		return call.Do()
+	}
+	return s.Around(ctx, call)
 }
 
 // parts takes values and functions apart. All functions of a method are its last arguments.
@@ -98,8 +128,8 @@ func parts(args []any) (values, functions []any) {
 	return args[:n:n], args[n:]
 }
 
-func (s *Store) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
-	return s.write(ctx, "Atomically", func(on svc.FullStore) error {
+func (s *Store) Atomically(ctx context.Context, fn inTx) error {
+	return s.write(ctx, "Atomically", func(on svc.FullStore, ctx context.Context, fn inTx) error {
 		return on.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
 			if s.Inside {
 				tx = &Store{tx.(svc.FullStore), s.Around, true, s.All}
@@ -109,10 +139,10 @@ func (s *Store) Atomically(ctx context.Context, fn func(context.Context, svc.Sto
 	}, fn)
 }
 
-func (s *Store) ChangeAPIKey(
-	ctx context.Context, holder svc.Identity, id string, change func(*svc.APIKey) (bool, error),
-) error {
-	_, err := result(ctx, s, "ChangeAPIKey", true, func(on svc.FullStore) (changed svc.APIKey, err error) {
+func (s *Store) ChangeAPIKey(ctx context.Context, holder svc.Identity, id string, change changeKey) error {
+	_, err := writeFor[svc.APIKey](ctx, s, "ChangeAPIKey", func(
+		on svc.FullStore, ctx context.Context, holder svc.Identity, id string, change changeKey,
+	) (changed svc.APIKey, err error) {
 		err = on.ChangeAPIKey(ctx, holder, id, func(key *svc.APIKey) (bool, error) {
 			write, err := change(key)
 			changed = *key
@@ -123,260 +153,182 @@ func (s *Store) ChangeAPIKey(
 	return err
 }
 
-type chain = func(svc.AuditRecord, []svc.Event) []svc.AuditRecord
+type (
+	inTx      = func(context.Context, svc.Store) error
+	changeKey = func(*svc.APIKey) (bool, error)
+	chain     = func(svc.AuditRecord, []svc.Event) []svc.AuditRecord
+)
 
 func (s *Store) CreateSource(ctx context.Context, source svc.Source) error {
-	return s.write(ctx, "CreateSource", func(on svc.FullStore) error {
-		return on.CreateSource(ctx, source)
-	}, source)
+	return s.write(ctx, "CreateSource", svc.FullStore.CreateSource, source)
 }
 
 func (s *Store) Source(ctx context.Context, key svc.SourceKey) (svc.Source, error) {
-	return result(ctx, s, "Source", false, func(on svc.FullStore) (svc.Source, error) {
-		return on.Source(ctx, key)
-	}, key)
+	return read[svc.Source](ctx, s, "Source", svc.FullStore.Source, key)
 }
 
 func (s *Store) Sources(ctx context.Context, page svc.SourcePage) ([]svc.Source, error) {
-	return result(ctx, s, "Sources", false, func(on svc.FullStore) ([]svc.Source, error) {
-		return on.Sources(ctx, page)
-	}, page)
+	return read[[]svc.Source](ctx, s, "Sources", svc.FullStore.Sources, page)
 }
 
 func (s *Store) ChangeSource(
 	ctx context.Context, key svc.SourceKey, change func(*svc.Source) (bool, error),
 ) error {
-	return s.write(ctx, "ChangeSource", func(on svc.FullStore) error {
-		return on.ChangeSource(ctx, key, change)
-	}, key, change)
+	return s.write(ctx, "ChangeSource", svc.FullStore.ChangeSource, key, change)
 }
 
 func (s *Store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
-	return s.write(ctx, "DeleteSource", func(on svc.FullStore) error {
-		return on.DeleteSource(ctx, key)
-	}, key)
+	return s.write(ctx, "DeleteSource", svc.FullStore.DeleteSource, key)
 }
 
 func (s *Store) KeepSourceFile(ctx context.Context, key svc.SourceKey, file svc.SourceFile) error {
-	return s.write(ctx, "KeepSourceFile", func(on svc.FullStore) error {
-		return on.KeepSourceFile(ctx, key, file)
-	}, key, file)
+	return s.write(ctx, "KeepSourceFile", svc.FullStore.KeepSourceFile, key, file)
 }
 
 func (s *Store) SourceFile(
 	ctx context.Context, key svc.SourceKey, path string,
 ) (svc.SourceFile, error) {
-	return result(ctx, s, "SourceFile", false, func(on svc.FullStore) (svc.SourceFile, error) {
-		return on.SourceFile(ctx, key, path)
-	}, key, path)
+	return read[svc.SourceFile](ctx, s, "SourceFile", svc.FullStore.SourceFile, key, path)
 }
 
 func (s *Store) CreateTemplate(ctx context.Context, template svc.Template) error {
-	return s.write(ctx, "CreateTemplate", func(on svc.FullStore) error {
-		return on.CreateTemplate(ctx, template)
-	}, template)
+	return s.write(ctx, "CreateTemplate", svc.FullStore.CreateTemplate, template)
 }
 
 func (s *Store) Template(ctx context.Context, key svc.TemplateKey) (svc.Template, error) {
-	return result(ctx, s, "Template", false, func(on svc.FullStore) (svc.Template, error) {
-		return on.Template(ctx, key)
-	}, key)
+	return read[svc.Template](ctx, s, "Template", svc.FullStore.Template, key)
 }
 
 func (s *Store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
-	return result(ctx, s, "Templates", false, func(on svc.FullStore) ([]svc.Template, error) {
-		return on.Templates(ctx, page)
-	}, page)
+	return read[[]svc.Template](ctx, s, "Templates", svc.FullStore.Templates, page)
 }
 
 func (s *Store) TemplateVersions(
 	ctx context.Context, key svc.TemplateKey, before int64, limit int,
 ) ([]svc.TemplateVersion, error) {
-	return result(ctx, s, "TemplateVersions", false, func(on svc.FullStore) ([]svc.TemplateVersion, error) {
-		return on.TemplateVersions(ctx, key, before, limit)
-	}, key, before, limit)
+	return read[[]svc.TemplateVersion](ctx, s, "TemplateVersions", svc.FullStore.TemplateVersions, key, before, limit)
 }
 
 func (s *Store) ChangeTemplate(
 	ctx context.Context, key svc.TemplateKey, change func(*svc.Template) (bool, error),
 ) error {
-	return s.write(ctx, "ChangeTemplate", func(on svc.FullStore) error {
-		return on.ChangeTemplate(ctx, key, change)
-	}, key, change)
+	return s.write(ctx, "ChangeTemplate", svc.FullStore.ChangeTemplate, key, change)
 }
 
 func (s *Store) DeleteTemplate(
 	ctx context.Context, key svc.TemplateKey, check func(svc.Template) error,
 ) error {
-	return s.write(ctx, "DeleteTemplate", func(on svc.FullStore) error {
-		return on.DeleteTemplate(ctx, key, check)
-	}, key, check)
+	return s.write(ctx, "DeleteTemplate", svc.FullStore.DeleteTemplate, key, check)
 }
 
 func (s *Store) Installations(
 	ctx context.Context, page svc.InstallationPage,
 ) ([]svc.Installation, error) {
-	return result(ctx, s, "Installations", false, func(on svc.FullStore) ([]svc.Installation, error) {
-		return on.Installations(ctx, page)
-	}, page)
+	return read[[]svc.Installation](ctx, s, "Installations", svc.FullStore.Installations, page)
 }
 
 func (s *Store) RebindTemplates(
 	ctx context.Context, source svc.SourceKey, url string,
 ) ([]svc.TemplateKey, error) {
-	return result(ctx, s, "RebindTemplates", true, func(on svc.FullStore) ([]svc.TemplateKey, error) {
-		return on.RebindTemplates(ctx, source, url)
-	}, source, url)
+	return writeFor[[]svc.TemplateKey](ctx, s, "RebindTemplates", svc.FullStore.RebindTemplates, source, url)
 }
 
 func (s *Store) CreateAPIKey(ctx context.Context, key svc.APIKey) error {
-	return s.write(ctx, "CreateAPIKey", func(on svc.FullStore) error {
-		return on.CreateAPIKey(ctx, key)
-	}, key)
+	return s.write(ctx, "CreateAPIKey", svc.FullStore.CreateAPIKey, key)
 }
 
 func (s *Store) APIKeys(ctx context.Context, page svc.APIKeyPage) ([]svc.APIKey, error) {
-	return result(ctx, s, "APIKeys", false, func(on svc.FullStore) ([]svc.APIKey, error) {
-		return on.APIKeys(ctx, page)
-	}, page)
+	return read[[]svc.APIKey](ctx, s, "APIKeys", svc.FullStore.APIKeys, page)
 }
 
 func (s *Store) RevokeAPIKeys(
 	ctx context.Context, holder svc.Identity, at time.Time, limit int,
 ) ([]string, error) {
-	return result(ctx, s, "RevokeAPIKeys", true, func(on svc.FullStore) ([]string, error) {
-		return on.RevokeAPIKeys(ctx, holder, at, limit)
-	}, holder, at, limit)
+	return writeFor[[]string](ctx, s, "RevokeAPIKeys", svc.FullStore.RevokeAPIKeys, holder, at, limit)
 }
 
 func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.LastUse) error {
-	return s.write(ctx, "UseAPIKeys", func(on svc.FullStore) error {
-		return on.UseAPIKeys(ctx, uses)
-	}, uses)
+	return s.write(ctx, "UseAPIKeys", svc.FullStore.UseAPIKeys, uses)
 }
 
 func (s *Store) KeepValue(ctx context.Context, name string, value []byte) ([]byte, error) {
-	return result(ctx, s, "KeepValue", true, func(on svc.FullStore) ([]byte, error) {
-		return on.KeepValue(ctx, name, value)
-	}, name, value)
+	return writeFor[[]byte](ctx, s, "KeepValue", svc.FullStore.KeepValue, name, value)
 }
 
 func (s *Store) Lock(ctx context.Context, locks svc.Locks) error {
-	return s.write(ctx, "Lock", func(on svc.FullStore) error { return on.Lock(ctx, locks) }, locks)
+	return s.write(ctx, "Lock", svc.FullStore.Lock, locks)
 }
 
 func (s *Store) Access(ctx context.Context, query svc.AccessQuery) (svc.AccessSnapshot, error) {
-	return result(ctx, s, "Access", false, func(on svc.FullStore) (svc.AccessSnapshot, error) {
-		return on.Access(ctx, query)
-	}, query)
+	return read[svc.AccessSnapshot](ctx, s, "Access", svc.FullStore.Access, query)
 }
 
 func (s *Store) ReadAccess(
 	ctx context.Context, part svc.AccessRead, yield func(svc.Bundle) error,
 ) (svc.StoreChanges, error) {
-	return result(ctx, s, "ReadAccess", false, func(on svc.FullStore) (svc.StoreChanges, error) {
-		return on.ReadAccess(ctx, part, yield)
-	}, part, yield)
+	return read[svc.StoreChanges](ctx, s, "ReadAccess", svc.FullStore.ReadAccess, part, yield)
 }
 
 func (s *Store) ChangeAccess(
 	ctx context.Context, named svc.AccessNames, change func(svc.Bundle) (svc.AccessWrite, error),
 ) error {
-	return s.write(ctx, "ChangeAccess", func(on svc.FullStore) error {
-		return on.ChangeAccess(ctx, named, change)
-	}, named, change)
+	return s.write(ctx, "ChangeAccess", svc.FullStore.ChangeAccess, named, change)
 }
 
 func (s *Store) AddEvents(ctx context.Context, events []svc.Event) error {
-	return s.write(ctx, "AddEvents", func(on svc.FullStore) error {
-		return on.AddEvents(ctx, events)
-	}, events)
+	return s.write(ctx, "AddEvents", svc.FullStore.AddEvents, events)
 }
 
 func (s *Store) DeleteEvents(ctx context.Context, ids []uuid.UUID) error {
-	return s.write(ctx, "DeleteEvents", func(on svc.FullStore) error {
-		return on.DeleteEvents(ctx, ids)
-	}, ids)
+	return s.write(ctx, "DeleteEvents", svc.FullStore.DeleteEvents, ids)
 }
 
 func (s *Store) Answer(ctx context.Context, key []byte, now time.Time) (svc.StoredAnswer, error) {
-	return result(ctx, s, "Answer", false, func(on svc.FullStore) (svc.StoredAnswer, error) {
-		return on.Answer(ctx, key, now)
-	}, key, now)
+	return read[svc.StoredAnswer](ctx, s, "Answer", svc.FullStore.Answer, key, now)
 }
 
 func (s *Store) KeepAnswer(ctx context.Context, answer svc.StoredAnswer, now time.Time) error {
-	return s.write(ctx, "KeepAnswer", func(on svc.FullStore) error {
-		return on.KeepAnswer(ctx, answer, now)
-	}, answer, now)
+	return s.write(ctx, "KeepAnswer", svc.FullStore.KeepAnswer, answer, now)
 }
 
 func (s *Store) CountAnswers(
 	ctx context.Context, caller []byte, now time.Time, most int,
 ) (int, error) {
-	return result(ctx, s, "CountAnswers", false, func(on svc.FullStore) (int, error) {
-		return on.CountAnswers(ctx, caller, now, most)
-	}, caller, now, most)
+	return read[int](ctx, s, "CountAnswers", svc.FullStore.CountAnswers, caller, now, most)
 }
 
 func (s *Store) DeleteAnswers(ctx context.Context, caller []byte) error {
-	return s.write(ctx, "DeleteAnswers", func(on svc.FullStore) error {
-		return on.DeleteAnswers(ctx, caller)
-	}, caller)
+	return s.write(ctx, "DeleteAnswers", svc.FullStore.DeleteAnswers, caller)
 }
 
 func (s *Store) QueueAudit(ctx context.Context, events []svc.Event, chain chain) error {
-	return s.write(ctx, "QueueAudit", func(on svc.FullStore) error {
-		return on.QueueAudit(ctx, events, chain)
-	}, events, chain)
+	return s.write(ctx, "QueueAudit", svc.FullStore.QueueAudit, events, chain)
 }
 
 func (s *Store) ChainAudit(ctx context.Context, chain chain) (bool, error) {
-	return result(ctx, s, "ChainAudit", true, func(on svc.FullStore) (bool, error) {
-		return on.ChainAudit(ctx, chain)
-	}, chain)
+	return writeFor[bool](ctx, s, "ChainAudit", svc.FullStore.ChainAudit, chain)
 }
 
 func (s *Store) EraseAudit(ctx context.Context, records []svc.AuditRecord) error {
-	return s.write(ctx, "EraseAudit", func(on svc.FullStore) error {
-		return on.EraseAudit(ctx, records)
-	}, records)
+	return s.write(ctx, "EraseAudit", svc.FullStore.EraseAudit, records)
 }
 
 func (s *Store) AuditRecords(ctx context.Context, query svc.AuditQuery) ([]svc.AuditRecord, error) {
-	return result(ctx, s, "AuditRecords", false, func(on svc.FullStore) ([]svc.AuditRecord, error) {
-		return on.AuditRecords(ctx, query)
-	}, query)
+	return read[[]svc.AuditRecord](ctx, s, "AuditRecords", svc.FullStore.AuditRecords, query)
 }
 
 func (s *Store) Changes(ctx context.Context, since int64) (svc.StoreChanges, error) {
-	if !s.All {
-		return s.FullStore.Changes(ctx, since)
-	}
-	return result(ctx, s, "Changes", false, func(on svc.FullStore) (svc.StoreChanges, error) {
-		return on.Changes(ctx, since)
-	}, since)
+	return read[svc.StoreChanges](ctx, s, "Changes", svc.FullStore.Changes, since)
 }
 
 func (s *Store) AwaitChange(ctx context.Context, since int64) error {
-	if !s.All {
-		return s.FullStore.AwaitChange(ctx, since)
-	}
-	return s.write(ctx, "AwaitChange", func(on svc.FullStore) error { return on.AwaitChange(ctx, since) }, since)
+	return s.write(ctx, "AwaitChange", svc.FullStore.AwaitChange, since)
 }
 
 func (s *Store) ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]svc.Event, error) {
-	if !s.All {
-		return s.FullStore.ClaimEvents(ctx, now, until, limit)
-	}
-	return result(ctx, s, "ClaimEvents", true, func(on svc.FullStore) ([]svc.Event, error) {
-		return on.ClaimEvents(ctx, now, until, limit)
-	}, now, until, limit)
+	return writeFor[[]svc.Event](ctx, s, "ClaimEvents", svc.FullStore.ClaimEvents, now, until, limit)
 }
 
 func (s *Store) CountEvents(ctx context.Context, most int) (int, error) {
-	if !s.All {
-		return s.FullStore.CountEvents(ctx, most)
-	}
-	return result(ctx, s, "CountEvents", false, func(on svc.FullStore) (int, error) { return on.CountEvents(ctx, most) }, most)
+	return read[int](ctx, s, "CountEvents", svc.FullStore.CountEvents, most)
 }

@@ -79,9 +79,7 @@ func NewHost(t *testing.T, store svc.FullStore, db *sql.DB, inside func(*sql.Tx)
 
 func (h Host) ok(err error) {
 	h.T.Helper()
-	if err != nil {
-		h.T.Fatal(err)
-	}
+	checks{h.T}.NoErr(err)
 }
 
 // SignUp makes an account with a key, in one transaction that the caller ends.

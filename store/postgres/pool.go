@@ -29,29 +29,19 @@ import (
 // when all callers hold one and none is left, the calls fail with svc.ErrUnavailable after those
 // 4 s. New makes two more connections with the pool's configuration: one that migrates, until New
 // returns, and one that listens, unless NoNotify or Pooler is set.
-func New(ctx context.Context, pool *pgxpool.Pool, options Options) (*Store, error) {
+func New(ctx context.Context, pool *pgxpool.Pool, options Options) (store *Store, err error) {
 	if pool == nil {
 		return nil, errors.New("use a pool of PostgreSQL: the pool is nil")
 	}
 	config := pool.Config()
-	store, err := options.over(ctx, pool, config)
-	if err != nil {
-		return nil, fmt.Errorf("use a pool of PostgreSQL database %q on %s: %w",
-			config.ConnConfig.Database, server(config.ConnConfig), err)
-	}
-	return store, nil
-}
-
-func (o Options) over(
-	ctx context.Context, pool *pgxpool.Pool, config *pgxpool.Config,
-) (*Store, error) {
-	db, dialect, err := o.prepare(ctx, pool, config)
+	defer nameDatabase(&err, "use a pool of ", config.ConnConfig)
+	db, dialect, err := options.prepare(ctx, pool, config)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout) // the host may hold all connections
 	defer cancel()
-	return o.store(ctx, db, dialect, listenAs(config))
+	return options.store(ctx, db, dialect, listenAs(config))
 }
 
 // prepare makes the tables, and returns the pool for database/sql and the dialect for the tables.

@@ -87,20 +87,12 @@ type Options struct {
 // until it is promoted. Any number of processes may call Open concurrently; their migrations wait
 // for each other until ctx ends. No error contains the password. When the server cannot be reached,
 // the error is svc.ErrUnavailable.
-func Open(ctx context.Context, url string, options Options) (*Store, error) {
+func Open(ctx context.Context, url string, options Options) (store *Store, err error) {
 	config, err := parse(url)
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL database: %w", err)
 	}
-	store, err := open(ctx, config, options)
-	if err != nil {
-		return nil, fmt.Errorf("open PostgreSQL database %q on %s: %w",
-			config.Database, server(config), err)
-	}
-	return store, nil
-}
-
-func open(ctx context.Context, config *pgx.ConnConfig, options Options) (*Store, error) {
+	defer nameDatabase(&err, "open ", config)
 	db, dialect, err := options.connect(ctx, config)
 	if err != nil {
 		return nil, err
@@ -201,15 +193,11 @@ func Pending(ctx context.Context, url string, options Options) (script string, e
 	}
 	db := options.pool(config)
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if err = db.PingContext(ctx); err != nil {
-		err = reason(err)
-	} else {
-		script, err = sqlstore.Pending(ctx, db, Dialect())
+	defer nameDatabase(&err, "", config)
+	if err := db.PingContext(ctx); err != nil {
+		return "", reason(err)
 	}
-	if err != nil {
-		err = fmt.Errorf("PostgreSQL database %q on %s: %w", config.Database, server(config), err)
-	}
-	return script, err
+	return sqlstore.Pending(ctx, db, Dialect())
 }
 
 // usable fails at start when every later call would fail: a pooler may refuse a setting, or

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -87,8 +88,12 @@ func keepConnection(_ *pgconn.PgConn, fault *pgconn.PgError) bool {
 	return !strings.EqualFold(fault.Severity, "FATAL") && fault.Code != readOnlyTransaction
 }
 
-func server(config *pgx.ConnConfig) string {
-	return net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
+// nameDatabase adds to an error what was being done with which database.
+func nameDatabase(err *error, doing string, config *pgx.ConnConfig) {
+	if *err != nil {
+		server := net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
+		*err = fmt.Errorf("%sPostgreSQL database %q on %s: %w", doing, config.Database, server, *err)
+	}
 }
 
 func setDefault(config *pgx.ConnConfig, name, value string) {
@@ -153,7 +158,7 @@ func (o Options) checkSettings(ctx context.Context, db *sql.DB) error {
 // pool returns a pool with the settings of the options.
 func (o Options) pool(config *pgx.ConnConfig) *sql.DB {
 	config = config.Copy()
-	timeout := nonZero(o.Timeout, defaultTimeout)
+	timeout := cmp.Or(o.Timeout, defaultTimeout)
 	if timeout > 0 {
 		limit(config, timeout+grace)
 	}
@@ -164,18 +169,11 @@ func (o Options) pool(config *pgx.ConnConfig) *sql.DB {
 	}
 	config.BuildContextWatcherHandler = o.newWatcher
 	db := sql.OpenDB(connector{Connector: &dialer{Connector: stdlib.GetConnector(*config)}})
-	size := nonZero(o.MaxOpen, defaultMaxOpen)
+	size := cmp.Or(o.MaxOpen, defaultMaxOpen)
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
-	db.SetConnMaxIdleTime(nonZero(o.MaxIdleTime, defaultMaxIdleTime))
+	db.SetConnMaxIdleTime(cmp.Or(o.MaxIdleTime, defaultMaxIdleTime))
 	return db
-}
-
-func nonZero[T int | time.Duration](value, otherwise T) T {
-	if value == 0 {
-		return otherwise
-	}
-	return value
 }
 
 // setCommits sets the durability of commits by a statement, because a pooler may ignore the

@@ -47,23 +47,13 @@ const (
 //
 // The role needs the right CREATE on the database. Of the options, MaxOpen 0 means 9: with the
 // connection that listens, all tenants together use 10.
-func OpenTenants(ctx context.Context, url string, options Options) (*Tenants, error) {
+func OpenTenants(ctx context.Context, url string, options Options) (t *Tenants, err error) {
 	config, err := parse(url)
 	if err != nil {
 		return nil, fmt.Errorf("open PostgreSQL database: %w", err)
 	}
+	defer nameDatabase(&err, "open ", config)
 	options.MaxOpen = cmp.Or(options.MaxOpen, tenantsMaxOpen)
-	t, err := openTenants(ctx, config, options)
-	if err != nil {
-		return nil, fmt.Errorf("open PostgreSQL database %q on %s: %w",
-			config.Database, server(config), err)
-	}
-	return t, nil
-}
-
-func openTenants(
-	ctx context.Context, config *pgx.ConnConfig, options Options,
-) (*Tenants, error) {
 	db, dialect, err := options.connect(ctx, config)
 	if err != nil {
 		return nil, err
@@ -82,8 +72,8 @@ func NewTenants(ctx context.Context, pool *pgxpool.Pool, options Options) (*Tena
 	config := pool.Config()
 	db, dialect, err := options.prepare(ctx, pool, config)
 	if err != nil {
-		return nil, fmt.Errorf("use a pool of PostgreSQL database %q on %s: %w",
-			config.ConnConfig.Database, server(config.ConnConfig), err)
+		nameDatabase(&err, "use a pool of ", config.ConnConfig)
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout) // the host may hold all connections
 	defer cancel()

@@ -86,7 +86,7 @@ type accessRow struct {
 	scoping     []byte
 	narrowName  string
 	narrowing   []byte
-	key         keyRow
+	key         svc.APIKey
 	keys        int
 }
 
@@ -104,7 +104,7 @@ func (r *accessRow) ask(query svc.AccessQuery) (statement string, args parameter
 	case query.KeyID != "":
 		with, from = withAccount+withNarrow+withKey, fromKey
 		args = append(args, query.KeyID)
-		columns = slices.Concat(account, narrowing, r.key.columns())
+		columns = slices.Concat(account, narrowing, columnsOfKey(&r.key))
 	case who.Kind == svc.KindServiceAccount && by != "":
 		with, from = withAccount+withNarrow, fromNarrowedAccount
 		args, columns = append(args, who.ID, by), append(account, narrowing...)
@@ -135,7 +135,7 @@ func (r *accessRow) ask(query svc.AccessQuery) (statement string, args parameter
 
 func (r *accessRow) snapshot(query svc.AccessQuery) (snapshot svc.AccessSnapshot, err error) {
 	snapshot = svc.AccessSnapshot{
-		Generation: r.generation, Key: orNil(r.key.ID, r.key.apiKey()),
+		Generation: r.generation, Key: orNil(r.key.ID, r.key),
 		ServiceAccount: orNil(r.account.ID, r.account), User: orNil(r.user.ID, r.user),
 		Keys: r.keys,
 	}
@@ -213,15 +213,15 @@ func (s *Store) ReadAccess(
 		return nil
 	}}
 	var named func() svc.Bundle
-	err = s.snapshot(ctx, "read access", func(ctx context.Context, tx session) (err error) {
+	err = s.db.snapshot(ctx, func(ctx context.Context, tx session) (err error) {
 		t := accessTx{session: tx, dialect: s.dialect}
 		named, err = t.read(ctx, s, p, read, &changes)
 		return err
 	})
 	if err == nil && named != nil {
-		err = s.outcome(ctx, "read access", p.addRows(named()))
+		err = p.addRows(named())
 	}
-	return changes, err
+	return changes, s.outcome(ctx, "read access", err)
 }
 
 // read yields rows, or asks for them: then named returns them at the end of the transaction.
@@ -231,7 +231,7 @@ func (t accessTx) read(
 	names := read.Named
 	if read.Since == 0 {
 		err = t.eachLater(ctx, func(row scanner) (enough bool, err error) {
-			changes.Generation, err = scanNumber(row)
+			changes.Generation, err = scanValue[int64](row)
 			return true, err
 		}, sumGeneration)
 	} else if *changes, err = s.changes(ctx, t.session, read.Since); err == nil {

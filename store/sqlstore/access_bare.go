@@ -48,7 +48,7 @@ func (s session) bareUsers(ctx context.Context, p *parts) error {
 
 // bareGroups yields all groups without their names.
 func (s session) bareGroups(ctx context.Context, p *parts) error {
-	groups, err := all(ctx, s, scanText, `SELECT id FROM svc_access_groups ORDER BY id`)
+	groups, err := all(ctx, s, scanValue[string], `SELECT id FROM svc_access_groups ORDER BY id`)
 	if err != nil {
 		return err
 	}

@@ -25,11 +25,11 @@ func (s *Store) ChangeAccess(
 		len(named.Attachments)+len(named.BankPolicies)+len(named.Members) > manyRows {
 		ctx = withoutHurry(ctx)
 	}
-	return s.mutate(ctx, "change access", func(ctx context.Context, tx session) (mutation, error) {
+	return s.mutate(ctx, "change access", func(ctx context.Context, tx session, m *mutation) error {
 		t := accessTx{session: tx, dialect: s.dialect}
 		write, err := t.plan(ctx, named, change)
 		if err != nil {
-			return mutation{}, err
+			return err
 		}
 		if done := 0; write.Progress != nil {
 			t.wrote = func(_ int64, n int) error { done += n; write.Progress(done); return nil }
@@ -38,19 +38,19 @@ func (s *Store) ChangeAccess(
 			ctx = withoutHurry(ctx)
 			if replan := s.dialect.Replan; replan != "" {
 				if err := tx.later(ctx, nil, replan); err != nil {
-					return mutation{}, err
+					return err
 				}
 			}
 		}
 		gone, unbound, err := t.remove(ctx, write.Remove)
 		if err != nil {
-			return mutation{}, err
+			return err
 		}
 		if write.Gone != nil {
 			write.Gone(slices.Clone(gone))
 		}
-		targets := slices.Concat(write.Targets, gone, unbound)
-		return mutation{targets, write.Renamed}, t.write(ctx, write)
+		m.Targets, m.Renamed = slices.Concat(write.Targets, gone, unbound), write.Renamed
+		return t.write(ctx, write)
 	})
 }
 
@@ -303,24 +303,13 @@ func withMembers(groups []svc.Group, members []svc.Membership) []svc.Group {
 	return groups
 }
 
-func itself(id string) any { return id }
+func itself[C any](cells C) any { return cells }
 
 func columnsOfMembership(m svc.Membership) any { return []any{m.Group, m.User} }
-
-func scanText(row scanner) (text string, err error) {
-	err = row.Scan(&text)
-	return text, err
-}
 
 func scanMembership(row scanner) (m svc.Membership, err error) {
 	err = row.Scan(&m.Group, &m.User)
 	return m, err
-}
-
-// held is a channel and the user who has it.
-type held struct {
-	svc.Channel
-	user string
 }
 
 // put runs a statement that writes rows, or lets the driver run it with the next one. When err is
@@ -368,15 +357,13 @@ func (t accessTx) writeChannels(ctx context.Context, err *error, users []svc.Use
 		}
 		return nil
 	}
-	var channels []held
+	var channels []any
 	for _, u := range users {
 		for _, channel := range u.Channels {
-			channels = append(channels, held{channel, u.ID})
+			channels = append(channels, []any{channel.Provider, channel.SenderID, u.ID})
 		}
 	}
-	put(ctx, t, err, channels, func(h held) any {
-		return []any{h.Provider, h.SenderID, h.user}
-	}, `INSERT INTO svc_channels (provider, sender_id, user_id)
+	put(ctx, t, err, channels, itself[any], `INSERT INTO svc_channels (provider, sender_id, user_id)
 		SELECT value->>0, value->>1, value->>2 FROM {rows} WHERE true ON CONFLICT DO NOTHING`)
 }
 

@@ -107,7 +107,7 @@ var kinds = []anyKind{users, groups, serviceAccounts, policies, attachments, ban
 func withStatements[K comparable, R any](k kind[K, R]) *kind[K, R] {
 	k.key = cmp.Or(k.key, `id`)
 	if k.cell == nil {
-		k.cell = func(key K) any { return key }
+		k.cell = itself[K]
 	}
 	columns := k.key + `, ` + k.columns
 	k.from = `SELECT r.` + strings.ReplaceAll(columns, `, `, `, r.`) + ` FROM `

@@ -13,43 +13,10 @@ import (
 	"github.com/extsvc/svc/internal/text"
 )
 
-// listing is a query for one chunk of a list. Its parts are added in the order of the fields.
-type listing struct {
-	query string // up to the conditions
-	and   string // what comes before the next condition
-	parameters
-}
-
-func list(from string) *listing { return &listing{query: from, and: " WHERE "} }
-
-func (l *listing) where(condition string) {
-	l.query += l.and + condition
-	l.and = " AND "
-}
-
-// equal narrows the list to rows with a value, unless that is "".
-func (l *listing) equal(column, value string) {
-	if value != "" {
-		l.where(column + " = " + l.add(value))
-	}
-}
-
-// after narrows the list to rows behind a key. columns are those of the key, or of its end when
-// the filters of the list fix its begin.
-func (l *listing) after(columns string, key ...string) {
-	names := make([]string, len(key))
-	for i, value := range key {
-		names[i] = l.add(value)
-	}
-	l.where("(" + columns + ") > (" + strings.Join(names, ", ") + ")")
-}
-
 // chunk ends the query.
 func (l *listing) chunk(order string, page svc.AccessPage) {
 	l.query += ` ORDER BY ` + order + ` LIMIT (` + l.add(page.Limit) + ` + 0)`
-	if page.Skip > 0 {
-		l.query += ` OFFSET (` + l.add(page.Skip) + ` + 0)`
-	}
+	l.skip(page.Skip)
 }
 
 // behind ends the query of a list in the order of a column, which is its key.
@@ -145,7 +112,7 @@ func (s session) membersOf(ctx context.Context, p *parts, page svc.AccessPage) (
 	l.after(`user_id`, page.After)
 	l.chunk(`user_id`, page)
 	read(ctx, s, &err, p, &p.Groups, func(row scanner) (svc.Group, error) {
-		member, err := scanText(row)
+		member, err := scanValue[string](row)
 		return svc.Group{ID: page.Group, Members: []string{member}}, err
 	}, p.mergeGroup, l.query, l.parameters...)
 	return err

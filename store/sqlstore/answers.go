@@ -47,7 +47,7 @@ func (s *Store) KeepAnswer(ctx context.Context, answer svc.StoredAnswer, now tim
 func (s *Store) CountAnswers(
 	ctx context.Context, caller []byte, now time.Time, most int,
 ) (int, error) {
-	n, err := one(ctx, s.db.reading(), scanCount, `SELECT count(*) FROM (SELECT 1 FROM svc_answers
+	n, err := one(ctx, s.db.reading(), scanValue[int], `SELECT count(*) FROM (SELECT 1 FROM svc_answers
 		WHERE caller = $1 AND expires_at > $2 LIMIT ($3 + 0)) AS kept`,
 		hex.EncodeToString(caller), now.UnixMicro(), most)
 	return n, s.fault(ctx, "count answers", err)
@@ -61,18 +61,11 @@ func (s *Store) DeleteAnswers(ctx context.Context, caller []byte) error {
 	})
 }
 
-func scanCount(row scanner) (n int, err error) {
-	err = row.Scan(&n)
-	return n, err
-}
-
 func scanAnswer(row scanner) (a svc.StoredAnswer, err error) {
-	var expires int64
 	var caller string
-	if err = row.Scan(&a.Key, &caller, &a.Request, &a.Data, &expires); err != nil {
+	if err = row.Scan(&a.Key, &caller, &a.Request, &a.Data, micro{&a.ExpiresAt}); err != nil {
 		return a, err
 	}
-	a.ExpiresAt = fromMicro(expires)
 	a.Caller, err = hex.DecodeString(caller)
 	return a, err
 }

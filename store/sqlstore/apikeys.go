@@ -3,9 +3,9 @@ package sqlstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -121,12 +121,9 @@ const selectKeptValue = `SELECT value FROM svc_kept_values WHERE name = $1`
 
 // KeepValue implements [svc.APIKeyStore].
 func (s *Store) KeepValue(ctx context.Context, name string, value []byte) ([]byte, error) {
-	kept, err := oneOrNil(ctx, s.db.reading(), scanBytes, selectKeptValue, name)
-	if err == nil && kept != nil {
-		return *kept, nil
-	}
-	if err != nil {
-		return nil, s.fault(ctx, "keep value", err)
+	kept, err := one(ctx, s.db.reading(), scanValue[[]byte], selectKeptValue, name)
+	if !errors.Is(err, svc.ErrNotFound) {
+		return kept, s.fault(ctx, "keep value", err)
 	}
 	err = s.change(ctx, "keep value", svc.Target{}, func(ctx context.Context, tx session) error {
 		n, err := tx.exec(ctx, `INSERT INTO svc_kept_values (name, value) VALUES ($1, $2)
@@ -134,7 +131,7 @@ func (s *Store) KeepValue(ctx context.Context, name string, value []byte) ([]byt
 		if err != nil {
 			return err
 		}
-		if kept, err = oneOrNil(ctx, tx, scanBytes, selectKeptValue, name); err == nil && n == 0 {
+		if kept, err = one(ctx, tx, scanValue[[]byte], selectKeptValue, name); err == nil && n == 0 {
 			return errUnchanged
 		}
 		return err
@@ -142,59 +139,29 @@ func (s *Store) KeepValue(ctx context.Context, name string, value []byte) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	return *kept, nil
+	return kept, nil
 }
 
-func scanBytes(row scanner) (b []byte, err error) {
-	err = row.Scan(&b)
-	return b, err
+func scanKey(row scanner) (key svc.APIKey, err error) {
+	err = row.Scan(columnsOfKey(&key)...)
+	return key, err
 }
 
-func scanKey(row scanner) (svc.APIKey, error) {
-	var key keyRow
-	err := row.Scan(key.columns()...)
-	return key.apiKey(), err
+func scanBareKey(row scanner) (key svc.APIKey, err error) {
+	err = row.Scan(columnsOfBareKey(&key)...)
+	return key, err
 }
 
-func scanBareKey(row scanner) (svc.APIKey, error) {
-	var key keyRow
-	err := row.Scan(key.bare()...)
-	return key.apiKey(), err
+func columnsOfKey(k *svc.APIKey) []any {
+	return append(columnsOfBareKey(k), &k.Hash, orZero[string]{&k.Pepper}, &k.Seal)
 }
 
-// keyRow holds the columns of a key.
-type keyRow struct {
-	svc.APIKey
-	created                   int64
-	revoked, expires, lastUse *int64
-}
-
-func (r *keyRow) columns() []any {
-	return append(r.bare(), &r.Hash, orZero[string]{&r.Pepper}, &r.Seal)
-}
-
-func (r *keyRow) bare() []any {
-	return []any{orZero[string]{&r.ID}, orZero[svc.Kind]{&r.Holder.Kind},
-		orZero[string]{&r.Holder.ID}, orZero[string]{&r.Prefix}, &r.Description,
-		orZero[int64]{&r.created}, &r.revoked, &r.expires, orZero[bool]{&r.Disabled}, &r.lastUse,
-		orZero[string]{&r.ScopingPolicyID}, orZero[float64]{&r.Rate.PerSecond},
-		orZero[int]{&r.Rate.Burst}, orZero[string]{&r.SuccessorID}}
-}
-
-func (r *keyRow) apiKey() svc.APIKey {
-	key := r.APIKey
-	key.CreatedAt = fromMicro(r.created)
-	key.RevokedAt = fromMicroOrNull(r.revoked)
-	key.ExpiresAt = fromMicroOrNull(r.expires)
-	key.LastUsedAt = fromMicroOrNull(r.lastUse)
-	return key
-}
-
-func fromMicroOrNull(micro *int64) time.Time {
-	if micro == nil {
-		return time.Time{}
-	}
-	return fromMicro(*micro)
+func columnsOfBareKey(k *svc.APIKey) []any {
+	return []any{orZero[string]{&k.ID}, orZero[svc.Kind]{&k.Holder.Kind},
+		orZero[string]{&k.Holder.ID}, orZero[string]{&k.Prefix}, &k.Description,
+		micro{&k.CreatedAt}, micro{&k.RevokedAt}, micro{&k.ExpiresAt}, orZero[bool]{&k.Disabled},
+		micro{&k.LastUsedAt}, orZero[string]{&k.ScopingPolicyID}, orZero[float64]{&k.Rate.PerSecond},
+		orZero[int]{&k.Rate.Burst}, orZero[string]{&k.SuccessorID}}
 }
 
 // ChangeAPIKey implements [svc.APIKeyStore].
@@ -240,24 +207,18 @@ func (s session) lockKey(ctx context.Context, holder svc.Identity, id string) (s
 func (s *Store) RevokeAPIKeys(
 	ctx context.Context, holder svc.Identity, at time.Time, limit int,
 ) (ids []string, err error) {
-	err = s.changeMany(ctx, "revoke API keys", func(
-		ctx context.Context, tx session,
-	) ([]svc.Target, error) {
-		err = s.insist(ctx, tx, func() (err error) {
+	err = s.mutate(ctx, "revoke API keys", func(ctx context.Context, tx session, m *mutation) error {
+		err := s.insist(ctx, tx, func() (err error) {
 			ids, err = tx.revokeKeys(ctx, holder, at, limit)
 			return err
 		})
-		if err != nil {
-			return nil, err
+		if err == nil && len(ids) == 0 {
+			err = errUnchanged
 		}
-		if len(ids) == 0 {
-			return nil, errUnchanged
+		for _, id := range ids {
+			m.Targets = append(m.Targets, svc.APIKey{ID: id, Holder: holder}.Target())
 		}
-		targets := make([]svc.Target, len(ids))
-		for i, id := range ids {
-			targets[i] = svc.APIKey{ID: id, Holder: holder}.Target()
-		}
-		return targets, nil
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -271,7 +232,7 @@ func (s session) revokeKeys(
 	ctx context.Context, holder svc.Identity, at time.Time, limit int,
 ) (ids []string, err error) {
 	for {
-		some, err := all(ctx, s, scanText,
+		some, err := all(ctx, s, scanValue[string],
 			`UPDATE svc_api_keys SET revoked_at = $1, hash = NULL, seal = NULL
 			WHERE id IN (SELECT k.id FROM svc_api_keys k
 				WHERE k.holder_kind = $2 AND k.holder_id = $3 AND k.revoked_at IS NULL
@@ -285,7 +246,7 @@ func (s session) revokeKeys(
 			return ids, nil
 		}
 		var args parameters
-		left, err := one(ctx, s, scanNumber, countKeys(&args, holder, 1, time.Time{}), args...)
+		left, err := one(ctx, s, scanValue[int64], countKeys(&args, holder, 1, time.Time{}), args...)
 		if err != nil || left == 0 {
 			return ids, err
 		}
@@ -306,8 +267,9 @@ func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.LastUse) error {
 				rest = rest[:end]
 			}
 			n := s.dialect.rowsAtOnce(len(rest))
+			query, args := useKeys(at, rest[:n])
 			err := s.insist(ctx, tx, func() error {
-				_, err := tx.exec(ctx, useKeys(n), useArgs(at, rest[:n])...)
+				_, err := tx.exec(ctx, query, args...)
 				return err
 			})
 			if err != nil {
@@ -319,22 +281,16 @@ func (s *Store) UseAPIKeys(ctx context.Context, uses []svc.LastUse) error {
 	})
 }
 
-func useKeys(rows int) string {
-	var b strings.Builder
-	b.WriteString(`UPDATE svc_api_keys SET last_used_at = $1
-		WHERE (last_used_at IS NULL OR last_used_at < $1) AND id IN (`)
-	for row := range rows {
-		b.WriteString("$" + strconv.Itoa(2+row) + ", ")
+// useKeys returns a statement for uses at one time.
+func useKeys(at time.Time, uses []svc.LastUse) (query string, args parameters) {
+	args = parameters{at.UnixMicro()}
+	names := make([]string, len(uses))
+	for i, use := range uses {
+		names[i] = args.add(use.ID)
 	}
-	return strings.TrimSuffix(b.String(), ", ") + ")"
-}
-
-func useArgs(at time.Time, uses []svc.LastUse) []any {
-	args := []any{at.UnixMicro()}
-	for _, use := range uses {
-		args = append(args, use.ID)
-	}
-	return args
+	return `UPDATE svc_api_keys SET last_used_at = $1
+		WHERE (last_used_at IS NULL OR last_used_at < $1) AND id IN (` +
+		strings.Join(names, ", ") + `)`, args
 }
 
 // KeyPrefixes counts the keys that are not revoked by their prefix, without the id behind it. It

@@ -45,7 +45,7 @@ func (s *Store) AddKeys(
 		from := s.states.before(batch.since)
 		_, lanes := s.dialect.behind(from)
 		return tx.eachLater(ctx, func(row scanner) (bool, error) {
-			id, err := scanText(row)
+			id, err := scanValue[string](row)
 			found[id] = true
 			return false, err
 		}, addKeys, lanes, batch.rows, from.generation, b.Most, microOrNull(b.ValidAt), batch.latest)

@@ -72,7 +72,7 @@ func (t accessTx) queue(ctx context.Context, events []svc.Event) error {
 // database that can only be read keeps its queue.
 func (s *Store) ChainAudit(ctx context.Context, chain chain) (more bool, err error) {
 	if s.write != nil {
-		waiting, err := one(ctx, s.db.reading(), scanNumber,
+		waiting, err := one(ctx, s.db.reading(), scanValue[int64],
 			`SELECT COUNT(*) FROM (SELECT 1 AS one FROM svc_audit_queue LIMIT 1) waiting`)
 		if err != nil || waiting == 0 {
 			return false, s.fault(ctx, "look for queued events", err)
@@ -111,8 +111,7 @@ func (t accessTx) chainQueue(ctx context.Context, chain chain) (more bool, err e
 		return false, err
 	}
 	err = batches(t, `DELETE FROM svc_audit_queue
-		WHERE seq IN (SELECT CAST(value AS BIGINT) FROM {ids})`, taken,
-		func(seq int64) any { return seq },
+		WHERE seq IN (SELECT CAST(value AS BIGINT) FROM {ids})`, taken, itself,
 		func(query, parameter string, n int) error {
 			return t.later(ctx, func(rows int64) error {
 				if rows != int64(n) {
@@ -301,7 +300,7 @@ func (s *Store) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.Au
 	scans := timed || page.ActorID+page.TargetID == "" && kinds != ""
 	var err error
 	if page.Before = cmp.Or(page.Before, math.MaxInt64); scans {
-		page.Before, err = one(ctx, s.db.reading(), scanNumber,
+		page.Before, err = one(ctx, s.db.reading(), scanValue[int64],
 			`SELECT COALESCE(MAX(number), 0) + 1 FROM svc_audit WHERE number < $1`, page.Before)
 	}
 	for err == nil {
@@ -309,12 +308,12 @@ func (s *Store) AuditRecords(ctx context.Context, page svc.AuditQuery) ([]svc.Au
 		if scans {
 			from = page.Before - scannedAtOnce
 		}
-		query, args := s.dialect.selectRecords(page, from, timed)
+		l := s.dialect.listRecords(page, from, timed)
 		var run []svc.AuditRecord
-		run, err = all(ctx, s.db.reading(), scanRecord, query, args...)
+		run, err = all(ctx, s.db.reading(), scanRecord, l.query, l.parameters...)
 		records, page.Limit = append(records, run...), page.Limit-len(run)
 		if err == nil && timed {
-			from, err = one(ctx, s.db.reading(), scanNumber, nextRun, append(bounds(page), from)...)
+			from, err = one(ctx, s.db.reading(), scanValue[int64], nextRun, append(bounds(page), from)...)
 		}
 		if page.Before = from; page.Limit == 0 || from <= 1 {
 			break
@@ -335,7 +334,7 @@ const (
 			ELSE 1 + COALESCE(MAX(number), 0) END FROM svc_audit
 		WHERE number % 2048 = 0 AND latest >= $1 AND earliest < $2 AND number < ` + beforeRun
 	inRun = `happened_at >= $1 AND happened_at < $2
-		AND number > COALESCE(` + beforeRun + `, 0) AND `
+		AND number > COALESCE(` + beforeRun + `, 0)`
 )
 
 // bounds returns the times of a page, and the number before which it begins.
@@ -350,39 +349,32 @@ func bounds(page svc.AuditQuery) []any {
 	return []any{since, until, page.Before}
 }
 
-func (d Dialect) selectRecords(
-	page svc.AuditQuery, from int64, timed bool,
-) (query string, args parameters) {
-	query = `SELECT ` + auditColumns + ` FROM svc_audit WHERE `
+func (d Dialect) listRecords(page svc.AuditQuery, from int64, timed bool) *listing {
+	l := list(`SELECT ` + auditColumns + ` FROM svc_audit`)
 	if timed {
-		query, args = query+inRun, bounds(page)
+		l.where(inRun)
+		l.parameters = bounds(page)
 	}
-	where := func(condition string, value any) { query += condition + args.add(value) }
-	where("number < ", page.Before)
+	l.where("number < " + l.add(page.Before))
 	if from > 0 {
-		where(" AND number >= ", from)
+		l.where("number >= " + l.add(from))
 	}
-	equal := func(column, value string) {
-		if value != "" {
-			where(" AND "+column+" = ", value)
-		}
-	}
-	equal("actor_kind", string(page.ActorKind))
-	equal("target_kind", string(page.TargetKind))
+	l.equal("actor_kind", string(page.ActorKind))
+	l.equal("target_kind", string(page.TargetKind))
 	order := "number DESC"
 	// When many records have a value, PostgreSQL would look for the newest by their numbers, through
 	// all that have come since. Of two values only the index of the column has the order.
 	by := func(column, value string) {
 		if value == "" || timed || d.OneWriter || order != "number DESC" {
-			equal(column, value)
+			l.equal(column, value)
 			return
 		}
-		name := args.add(value)
-		query += " AND " + column + " IN (" + name + ", " + name + ")"
+		name := l.add(value)
+		l.where(column + " IN (" + name + ", " + name + ")")
 		order = column + " DESC, number DESC"
 	}
 	by("target_id", page.TargetID)
 	by("actor_id", page.ActorID)
-	where(" ORDER BY "+order+" LIMIT 0 + ", page.Limit)
-	return query, args
+	l.query += " ORDER BY " + order + " LIMIT 0 + " + l.add(page.Limit)
+	return l
 }

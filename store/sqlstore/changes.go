@@ -27,24 +27,11 @@ const (
 var errNoGeneration = errors.New(
 	"the row of table svc_generation is missing: restore the tables from a backup")
 
-// change runs fn, which changes target, in a transaction like changeMany.
+// change is mutate for one target.
 func (s *Store) change(ctx context.Context, doing string, target svc.Target, fn work) error {
-	return s.changeMany(ctx, doing, func(ctx context.Context, tx session) ([]svc.Target, error) {
-		return []svc.Target{target}, fn(ctx, tx)
-	})
-}
-
-// changeMany runs fn in a transaction, then increments the generation and records the targets that
-// fn returns. This order has two effects: a reader of the new generation sees what fn wrote, and
-// writers wait for each other only at the end. Inside Atomically that is the end of fn of
-// Atomically. When fn fails, panics or returns errUnchanged, the transaction writes nothing.
-func (s *Store) changeMany(
-	ctx context.Context, doing string,
-	fn func(ctx context.Context, tx session) ([]svc.Target, error),
-) error {
-	return s.mutate(ctx, doing, func(ctx context.Context, tx session) (mutation, error) {
-		targets, err := fn(ctx, tx)
-		return mutation{Targets: targets}, err
+	return s.mutate(ctx, doing, func(ctx context.Context, tx session, m *mutation) error {
+		m.Targets = []svc.Target{target}
+		return fn(ctx, tx)
 	})
 }
 
@@ -64,17 +51,20 @@ func (m *mutation) add(later mutation) {
 	m.Renamed = append(m.Renamed, later.Renamed...)
 }
 
-// mutate is changeMany for a change that also renames rows.
+// mutate runs fn, which says in m what it changes, in a transaction. Then it increments the
+// generation and records m. This order has two effects: a reader of the new generation sees what fn
+// wrote, and writers wait for each other only at the end. Inside Atomically that is the end of fn of
+// Atomically. When fn fails, panics or returns errUnchanged, the transaction writes nothing.
 func (s *Store) mutate(
 	ctx context.Context, doing string,
-	fn func(ctx context.Context, tx session) (mutation, error),
+	fn func(ctx context.Context, tx session, m *mutation) error,
 ) error {
 	err := s.transact(ctx, doing, func(ctx context.Context, tx session) error {
-		m, err := fn(ctx, tx)
-		switch {
-		case err != nil:
+		var m mutation
+		if err := fn(ctx, tx, &m); err != nil {
 			return err
-		case tx.changed != nil:
+		}
+		if tx.changed != nil {
 			*tx.changed = append(*tx.changed, m)
 			return nil
 		}
@@ -134,11 +124,11 @@ func (d Dialect) rowsAtOnce(n int) int {
 	return 1
 }
 
-// values returns the VALUES of rows to insert: parameters, and begin in front of each row.
-func values(rows, columns int, begin string) string {
+// values returns rows of parameters: ($1, $2), ($3, $4).
+func values(rows, columns int) string {
 	var b strings.Builder
 	for row := range rows {
-		before := "(" + begin
+		before := "("
 		for column := range columns {
 			b.WriteString(before + "$" + strconv.Itoa(1+row*columns+column))
 			before = ", "
@@ -255,7 +245,7 @@ func (s *Store) AwaitChange(ctx context.Context, since int64) error {
 		next := s.news.next() // before the read, so that a commit after the read wakes this call
 		newer, sure := s.heard.look(since)
 		if !sure {
-			generation, err := one(ctx, s.questions(), scanNumber, selectGeneration)
+			generation, err := one(ctx, s.questions(), scanValue[int64], selectGeneration)
 			newer = err == nil && generation != since
 		}
 		switch {
@@ -279,7 +269,7 @@ func (s *Store) AwaitChange(ctx context.Context, since int64) error {
 
 // Generation returns the generation that Changes would return.
 func (s *Store) Generation(ctx context.Context) (int64, error) {
-	generation, err := one(ctx, s.db.reading(), scanNumber, selectGeneration)
+	generation, err := one(ctx, s.db.reading(), scanValue[int64], selectGeneration)
 	if errors.Is(err, svc.ErrNotFound) {
 		err = errNoGeneration
 	}
@@ -293,11 +283,6 @@ func (s *Store) Look(context.Context) (uint64, error) { return 0, nil }
 // Wake ends every [Store.AwaitChange] that waits. Call it when another process may have committed,
 // unless the notifications reach [Store.Hear]. A false alarm does no harm.
 func (s *Store) Wake() { s.news.tell() }
-
-func scanNumber(row scanner) (n int64, err error) {
-	err = row.Scan(&n)
-	return n, err
-}
 
 // broadcast wakes any number of listeners together. Its zero value is ready to use.
 type broadcast struct {

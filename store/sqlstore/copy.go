@@ -136,17 +136,11 @@ func (c *copying) copy(ctx context.Context, in, out session) error {
 // check refuses databases that cannot be copied. From then on, writers of the target wait for the
 // end of the transaction.
 func (c *copying) check(ctx context.Context, in, out session) error {
-	if err := c.checkVersion(ctx, "source", c.from, in); err != nil {
-		return err
-	}
-	if err := c.checkVersion(ctx, "target", c.to, out); err != nil {
-		return err
-	}
-	source, err := c.identity(ctx, c.from, in)
+	source, err := c.identify(ctx, "source", c.from, in)
 	if err != nil {
 		return err
 	}
-	target, err := c.identity(ctx, c.to, out)
+	target, err := c.identify(ctx, "target", c.to, out)
 	if err != nil {
 		return err
 	}
@@ -156,23 +150,21 @@ func (c *copying) check(ctx context.Context, in, out session) error {
 	return c.checkEmpty(ctx, out)
 }
 
-func (c *copying) checkVersion(ctx context.Context, name string, s *Store, db session) error {
-	version, err := one(ctx, db, scanNumber, selectVersion)
-	if err != nil {
-		return s.fault(ctx, "read the version of the "+name, err)
-	}
-	if version != int64(c.known) {
-		return fmt.Errorf("the tables of the %s have version %d, but this program knows %d: "+
+// identify checks the version of a database, and returns its identity; "": that is not known.
+func (c *copying) identify(
+	ctx context.Context, name string, s *Store, db session,
+) (identity string, err error) {
+	version, err := one(ctx, db, scanValue[int], selectVersion)
+	switch {
+	case err != nil:
+		return "", s.fault(ctx, "read the version of the "+name, err)
+	case version != c.known:
+		return "", fmt.Errorf("the tables of the %s have version %d, but this program knows %d: "+
 			"open it with this program first", name, version, c.known)
-	}
-	return nil
-}
-
-func (c *copying) identity(ctx context.Context, s *Store, db session) (string, error) {
-	if s.dialect.Identity == "" {
+	case s.dialect.Identity == "":
 		return "", nil
 	}
-	identity, err := one(ctx, db, scanText, s.dialect.Identity)
+	identity, err = one(ctx, db, scanValue[string], s.dialect.Identity)
 	return identity, s.fault(ctx, "identify the database", err)
 }
 
@@ -195,7 +187,7 @@ func (c *copying) checkEmpty(ctx context.Context, out session) error {
 		if t.seeded {
 			query = selectGeneration
 		}
-		rows, err := one(ctx, out, scanNumber, query)
+		rows, err := one(ctx, out, scanValue[int64], query)
 		if err != nil {
 			return c.to.fault(ctx, "read table "+t.name+" of the target", err)
 		}
@@ -210,7 +202,7 @@ func (c *copying) checkEmpty(ctx context.Context, out session) error {
 // count counts the rows to copy.
 func (c *copying) count(ctx context.Context, in session) error {
 	for _, t := range c.tables {
-		rows, err := one(ctx, in, scanNumber, `SELECT COUNT(*)`+c.rows(t))
+		rows, err := one(ctx, in, scanValue[int64], `SELECT COUNT(*)`+c.rows(t))
 		if err != nil {
 			return c.from.fault(ctx, "count the rows of table "+t.name, err)
 		}

@@ -69,12 +69,7 @@ func (c *copying) rows(t *table) string {
 
 // behind returns the condition of the rows behind the one whose key is the parameters.
 func (t *table) behind() string {
-	var p parameters
-	names := make([]string, len(t.key))
-	for i := range names {
-		names[i] = p.add(nil)
-	}
-	return ` AND (` + strings.Join(t.key, ", ") + `) > (` + strings.Join(names, ", ") + `)`
+	return ` AND (` + strings.Join(t.key, ", ") + `) > ` + values(1, len(t.key))
 }
 
 // scan reads a row.
@@ -166,7 +161,7 @@ func (b *batch) write(ctx context.Context) error {
 func (t *table) insert(rows int) string {
 	names := t.names()
 	statement := `INSERT INTO ` + t.name + ` (` + strings.Join(names, ", ") + `) VALUES ` +
-		values(rows, len(names), "")
+		values(rows, len(names))
 	switch {
 	case t.of != "": // an earlier copy may have the same events
 		return statement + ` ON CONFLICT DO NOTHING`

@@ -60,7 +60,7 @@ func (s session) lockAll(ctx context.Context, locks svc.Locks, dialect Dialect) 
 // seesCommits refuses a transaction of the host whose statements see an old state. A lock on a table
 // does not tell it that the state has changed, and it would decide by rights that are gone.
 func (s session) seesCommits(ctx context.Context) error {
-	level, err := one(ctx, s, scanText, `SELECT current_setting('transaction_isolation')`)
+	level, err := one(ctx, s, scanValue[string], `SELECT current_setting('transaction_isolation')`)
 	if err == nil && level != "read committed" && level != "read uncommitted" {
 		err = fmt.Errorf("the transaction of the host is %s: begin it as READ COMMITTED", level)
 	}

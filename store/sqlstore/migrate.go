@@ -38,11 +38,13 @@ const versionTable = `CREATE TABLE IF NOT EXISTS ` +
 // database, or only a later schema of the search path has the tables, Migrate returns an error and
 // makes nothing.
 func (s *Store) Migrate(ctx context.Context) error {
-	if err := s.dialect.check(ctx, s.write.db, "svc_migrations"); err != nil {
+	if _, _, err := s.dialect.locate(ctx, s.write.db, "svc_migrations"); err != nil {
 		return s.fault(ctx, "migrate the database", err)
 	}
 	patient := s.write.unlimited() // without a limit of time for a migration
-	current, unread := s.isCurrent(ctx)
+	// An error may say that tables are missing. Any other one comes again below.
+	version, unread := s.version(ctx)
+	current := unread == nil && version == len(s.dialect.migrations())
 	for !current {
 		err := patient.transact(ctx, readCommitted, func(
 			ctx context.Context, tx session,
@@ -95,17 +97,10 @@ func (s *Store) CheckVersion(ctx context.Context) error {
 
 const selectVersion = `SELECT COALESCE(MAX(version), 0) FROM svc_migrations`
 
-// isCurrent reports whether there is nothing to do. It needs only the right to read. An error is of
-// tables that are missing, or one that Migrate meets again.
-func (s *Store) isCurrent(ctx context.Context) (bool, error) {
-	version, err := s.version(ctx)
-	return err == nil && version == len(s.dialect.migrations()), err
-}
-
-// version returns the number of the last migration.
+// version returns the number of the last migration. It needs only the right to read.
 func (s *Store) version(ctx context.Context) (version int, err error) {
 	refuseNil(ctx)
-	err = s.write.db.QueryRowContext(ctx, s.dialect.schema().qualify(selectVersion)).Scan(&version)
+	err = s.write.db.QueryRowContext(ctx, s.dialect.Qualify(selectVersion)).Scan(&version)
 	return version, err
 }
 
@@ -297,7 +292,7 @@ const gooseUp = "-- +goose Up\n"
 // of the search path has the tables, Pending returns an error.
 func Pending(ctx context.Context, db *sql.DB, dialect Dialect) (script string, err error) {
 	s := New(db, db, dialect)
-	version, err := dialect.versionOf(ctx, db)
+	version, err := s.versionOrNone(ctx)
 	if err != nil {
 		return "", s.fault(ctx, "read the version of the database", err)
 	}
@@ -307,20 +302,17 @@ func Pending(ctx context.Context, db *sql.DB, dialect Dialect) (script string, e
 	return dialect.script(version), nil
 }
 
-// versionOf returns the version of a database's tables, 0 when there are none. Without Find, it
-// makes the table of versions in a transaction and rolls it back.
-func (d Dialect) versionOf(ctx context.Context, db *sql.DB) (version int, err error) {
-	if d.Schema == "" && d.Find != "" {
-		if _, has, err := d.locate(ctx, db, "svc_migrations"); err != nil || !has {
-			return 0, err
-		}
+// versionOrNone is version, and 0 when there are no tables. Without Find, it makes the table of
+// versions in a transaction and rolls it back.
+func (s *Store) versionOrNone(ctx context.Context) (version int, err error) {
+	d := s.dialect
+	if _, has, err := d.locate(ctx, s.write.db, "svc_migrations"); err != nil || !has {
+		return 0, err
 	}
-	refuseNil(ctx)
-	selectVersion := d.Qualify(selectVersion)
-	if err := db.QueryRowContext(ctx, selectVersion).Scan(&version); err == nil {
+	if version, err := s.version(ctx); err == nil {
 		return version, nil
 	}
-	tx, err := db.BeginTx(ctx, nil)
+	tx, err := s.write.db.BeginTx(ctx, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -328,7 +320,7 @@ func (d Dialect) versionOf(ctx context.Context, db *sql.DB) (version int, err er
 	if err := d.makeVersions(ctx, tx); err != nil {
 		return 0, err
 	}
-	err = tx.QueryRowContext(ctx, selectVersion).Scan(&version)
+	err = tx.QueryRowContext(ctx, d.Qualify(selectVersion)).Scan(&version)
 	return version, err
 }
 

@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"bytes"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -44,11 +43,9 @@ func (s *Store) ClaimEvents(
 	ctx context.Context, now, until time.Time, limit int,
 ) ([]svc.Event, error) {
 	longest := outbox.Longest(until).UnixMicro()
-	_, err := one(ctx, s.db.reading(), scanText, `SELECT id FROM svc_outbox
+	free, err := oneOrNil(ctx, s.db.reading(), scanValue[string], `SELECT id FROM svc_outbox
 		WHERE claimed_until <= $1 OR claimed_until > $2 ORDER BY id LIMIT 1`, now.UnixMicro(), longest)
-	if errors.Is(err, svc.ErrNotFound) {
-		return nil, nil
-	} else if err != nil {
+	if err != nil || free == nil {
 		return nil, s.fault(ctx, "claim events", err)
 	}
 	var events []svc.Event
@@ -72,18 +69,16 @@ func (s *Store) ClaimEvents(
 
 // HasEvents reports whether the outbox has events, claimed or not.
 func (s *Store) HasEvents(ctx context.Context) (bool, error) {
-	_, err := one(ctx, s.db.reading(), scanText, `SELECT id FROM svc_outbox ORDER BY id LIMIT 1`)
-	if errors.Is(err, svc.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, s.fault(ctx, "look for events", err)
+	id, err := oneOrNil(ctx, s.db.reading(), scanValue[string],
+		`SELECT id FROM svc_outbox ORDER BY id LIMIT 1`)
+	return id != nil, s.fault(ctx, "look for events", err)
 }
 
 // CountEvents implements [svc.StatsStore].
 func (s *Store) CountEvents(ctx context.Context, most int) (int, error) {
-	n, err := one(ctx, s.db.reading(), scanNumber, `SELECT COUNT(*) FROM (SELECT 1 AS one FROM `+
+	n, err := one(ctx, s.db.reading(), scanValue[int], `SELECT COUNT(*) FROM (SELECT 1 AS one FROM `+
 		s.dialect.outbox()+` LIMIT ($1 + 0)) t`, most)
-	return int(n), s.fault(ctx, "count events", err)
+	return n, s.fault(ctx, "count events", err)
 }
 
 // DeleteEvents implements [svc.OutboxStore].
@@ -127,12 +122,11 @@ func scanEvent(row scanner) (svc.Event, error) {
 type eventRow struct {
 	svc.Event
 	id string
-	at int64
 }
 
 func (r *eventRow) columns() []any {
 	e, t := &r.Event, &r.Target
-	return []any{&r.id, &r.at, &e.Actor.Kind, &e.Actor.ID, &e.ActorKey, &e.Action,
+	return []any{&r.id, micro{&e.Time}, &e.Actor.Kind, &e.Actor.ID, &e.ActorKey, &e.Action,
 		&t.Kind, &t.ID, &t.Scope, &t.Owner, &t.Holder.Kind, &t.Holder.ID}
 }
 
@@ -140,7 +134,6 @@ func (r *eventRow) rows() []any { return []any{(*[]byte)(&r.Was), (*[]byte)(&r.I
 
 func (r *eventRow) event() (e svc.Event, err error) {
 	e = r.Event
-	e.Time = fromMicro(r.at)
 	if len(e.Was) == 0 {
 		e.Was = nil
 	}

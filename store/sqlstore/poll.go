@@ -195,7 +195,7 @@ func (s *Store) awaitPoll(ctx context.Context, since int64) error {
 	}
 	s.polled.see(ctx)
 	if _, still := s.polled.still(since); !still {
-		generation, err := one(ctx, s.questions(), scanNumber, selectGeneration)
+		generation, err := one(ctx, s.questions(), scanValue[int64], selectGeneration)
 		if err == nil && generation != since {
 			return nil
 		}

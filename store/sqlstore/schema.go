@@ -63,25 +63,18 @@ const selectSchema = `SELECT COUNT(*) FROM information_schema.schemata WHERE sch
 // another deployment, or the search path is wrong.
 func (d Dialect) Locate(ctx context.Context, db *sql.DB) (Dialect, error) {
 	var err error
-	if d.Schema == "" && d.Find != "" {
-		d.Schema, _, err = d.locate(ctx, db, "svc_migrations")
-	}
+	d.Schema, _, err = d.locate(ctx, db, "svc_migrations")
 	return d, err
 }
 
-// check returns the error of Locate, for statements that do not name the schema of a table.
-func (d Dialect) check(ctx context.Context, db *sql.DB, table string) error {
-	if d.Schema != "" || d.Find == "" {
-		return nil
-	}
-	_, _, err := d.locate(ctx, db, table)
-	return err
-}
-
-// locate returns the schema in which connections make tables, and reports whether it has a table.
+// locate returns the schema in which connections make tables, and reports whether it may have a
+// table. Statements that name a Schema need no search.
 func (d Dialect) locate(
 	ctx context.Context, db *sql.DB, table string,
 ) (current string, has bool, err error) {
+	if d.Schema != "" || d.Find == "" {
+		return d.Schema, true, nil
+	}
 	refuseNil(ctx)
 	var found string
 	if err := db.QueryRowContext(ctx, d.Find, table).Scan(&current, &found); err != nil {

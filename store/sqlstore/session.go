@@ -5,8 +5,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/extsvc/svc"
 )
@@ -229,6 +232,43 @@ func (p *parameters) add(value any) string {
 	return "$" + strconv.Itoa(len(*p))
 }
 
+// listing is a query for one chunk of a list. Its parts are added in the order of the fields.
+type listing struct {
+	query string // up to the conditions
+	and   string // what comes before the next condition
+	parameters
+}
+
+func list(from string) *listing { return &listing{query: from, and: " WHERE "} }
+
+func (l *listing) where(condition string) {
+	l.query += l.and + condition
+	l.and = " AND "
+}
+
+// equal narrows the list to rows with a value, unless that is "".
+func (l *listing) equal(column, value string) {
+	if value != "" {
+		l.where(column + " = " + l.add(value))
+	}
+}
+
+// after narrows the list to rows behind a key. columns are those of the key, or of its end when
+// the filters of the list fix its begin.
+func (l *listing) after(columns string, key ...string) {
+	names := make([]string, len(key))
+	for i, value := range key {
+		names[i] = l.add(value)
+	}
+	l.where("(" + columns + ") > (" + strings.Join(names, ", ") + ")")
+}
+
+func (l *listing) skip(rows int) {
+	if rows > 0 {
+		l.query += ` OFFSET (` + l.add(rows) + ` + 0)`
+	}
+}
+
 type scanner interface{ Scan(dest ...any) error }
 
 // orZero scans a column that is null where a join found nothing. Null becomes the zero value.
@@ -242,12 +282,34 @@ func (o orZero[T]) Scan(value any) error {
 	return err
 }
 
+// micro scans a time, which is stored as microseconds since 1970. Null becomes the zero time.
+type micro struct{ to *time.Time }
+
+// Scan implements [sql.Scanner].
+func (m micro) Scan(value any) error {
+	switch value := value.(type) {
+	case nil:
+		*m.to = time.Time{}
+	case int64:
+		*m.to = time.UnixMicro(value).UTC()
+	default:
+		return fmt.Errorf("a stored time is a %T: it must be a whole number", value)
+	}
+	return nil
+}
+
 // orNil returns the row that a join found. An empty id means that it found none: the result is nil.
 func orNil[R any](id string, row R) *R {
 	if id == "" {
 		return nil
 	}
 	return &row
+}
+
+// scanValue reads a row of one column.
+func scanValue[T any](row scanner) (value T, err error) {
+	err = row.Scan(&value)
+	return value, err
 }
 
 // one reads a single row with scan. No row: ErrNotFound.

@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"strconv"
-	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/limits"
@@ -81,16 +80,14 @@ func (s session) lockSource(ctx context.Context, key svc.SourceKey) error {
 
 // DeleteSource implements [svc.SourceStore].
 func (s *Store) DeleteSource(ctx context.Context, key svc.SourceKey) error {
-	return s.changeMany(ctx, "delete source", func(
-		ctx context.Context, tx session,
-	) ([]svc.Target, error) {
+	return s.mutate(ctx, "delete source", func(ctx context.Context, tx session, m *mutation) error {
 		err := tx.hit(ctx, `DELETE FROM svc_sources WHERE scope = $1 AND owner = $2 AND name = $3`,
 			key.Scope, key.Owner, key.Name)
-		if err != nil || key.Scope != svc.ScopePersonal {
-			return []svc.Target{key.Target()}, err
+		if err == nil && key.Scope == svc.ScopePersonal {
+			m.Targets, err = tx.unbind(ctx, key)
 		}
-		unbound, err := tx.unbind(ctx, key)
-		return append(unbound, key.Target()), err
+		m.Targets = append(m.Targets, key.Target())
+		return err
 	})
 }
 
@@ -126,9 +123,7 @@ func (s *Store) SourceFile(
 	ctx context.Context, key svc.SourceKey, path string,
 ) (svc.SourceFile, error) {
 	file, err := one(ctx, s.db.reading(), func(row scanner) (file svc.SourceFile, err error) {
-		var kept int64
-		err = row.Scan(&file.Path, &file.Data, &kept)
-		file.KeptAt = fromMicro(kept)
+		err = row.Scan(&file.Path, &file.Data, micro{&file.KeptAt})
 		return file, err
 	}, `SELECT path, data, kept_at FROM svc_source_files
 		WHERE scope = $1 AND owner = $2 AND name = $3 AND path = $4`,
@@ -137,12 +132,8 @@ func (s *Store) SourceFile(
 }
 
 func scanSource(row scanner) (source svc.Source, err error) {
-	var created, updated int64
 	err = row.Scan(&source.Scope, &source.Owner, &source.Name, &source.URL, &source.Description,
-		&source.SealedToken, &source.SigningKey, &source.Serial, &created, &updated)
-	source.CreatedAt, source.UpdatedAt = fromMicro(created), fromMicro(updated)
+		&source.SealedToken, &source.SigningKey, &source.Serial,
+		micro{&source.CreatedAt}, micro{&source.UpdatedAt})
 	return source, err
 }
-
-// fromMicro returns a stored time: microseconds since 1970, UTC.
-func fromMicro(micro int64) time.Time { return time.UnixMicro(micro).UTC() }

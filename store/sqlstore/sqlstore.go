@@ -231,11 +231,6 @@ func (s *Store) outcome(ctx context.Context, doing string, err error) error {
 	return s.fault(ctx, doing, err)
 }
 
-// snapshot runs fn in a transaction that only reads and sees one state of the database.
-func (s *Store) snapshot(ctx context.Context, doing string, fn work) error {
-	return s.outcome(ctx, doing, s.db.snapshot(ctx, fn))
-}
-
 // fault adds the action to err, and marks errors that a later try may avoid. When ctx ended the
 // call, drivers return their own errors: fault makes them wrap ctx.Err(). The context of a
 // transaction also ends when the database is silent: then no caller has left.

@@ -74,39 +74,33 @@ func (s session) template(ctx context.Context, key svc.TemplateKey) (svc.Templat
 func (s *Store) Templates(ctx context.Context, page svc.TemplatePage) ([]svc.Template, error) {
 	var chunk []svc.Template
 	size := 0
-	query, args := listTemplates(page)
+	l := listTemplates(page)
 	err := each(ctx, s.db.reading(), func(row scanner) (bool, error) {
-		template, err := scanListedTemplate(row)
+		template, err := scanTemplateColumns(row)
 		chunk = append(chunk, template)
 		size += len(template.Manifest)
 		return size > chunkBytes || len(chunk) == page.Limit, err
-	}, query, args...)
+	}, l.query, l.parameters...)
 	return chunk, s.fault(ctx, "list templates", err)
 }
 
 // listTemplates returns one of four queries: each filter has an index in the order of the list.
-func listTemplates(page svc.TemplatePage) (query string, args []any) {
-	from, list := `svc_templates t`, `t`
+func listTemplates(page svc.TemplatePage) *listing {
+	from, of := `svc_templates t`, `t`
 	if page.Tag != "" {
 		from = `svc_template_tags k
 			JOIN svc_templates t ON t.scope = k.scope AND t.owner = k.owner AND t.id = k.id`
-		list = `k`
+		of = `k`
 	}
-	query = `SELECT ` + templateColumns + ` FROM ` + from +
-		` WHERE ` + list + `.scope = $1 AND ` + list + `.owner = $2` +
-		` AND (` + list + `.name, ` + list + `.id) > ($3, $4)`
-	next := parameters{page.Scope, page.Owner, page.AfterName, page.AfterID}
-	if page.Tag != "" {
-		query += ` AND k.tag = ` + next.add(page.Tag)
-	}
-	if page.Category != "" {
-		query += ` AND ` + list + `.category = ` + next.add(page.Category)
-	}
-	query += ` ORDER BY ` + list + `.name, ` + list + `.id LIMIT ` + limit(page.Limit)
-	if page.Skip > 0 {
-		query += ` OFFSET (` + next.add(page.Skip) + ` + 0)`
-	}
-	return query, next
+	l := list(`SELECT ` + templateColumns + ` FROM ` + from)
+	l.where(of + `.scope = ` + l.add(page.Scope))
+	l.where(of + `.owner = ` + l.add(page.Owner))
+	l.after(of+`.name, `+of+`.id`, page.AfterName, page.AfterID)
+	l.equal(`k.tag`, page.Tag)
+	l.equal(of+`.category`, page.Category)
+	l.query += ` ORDER BY ` + of + `.name, ` + of + `.id LIMIT ` + limit(page.Limit)
+	l.skip(page.Skip)
+	return l
 }
 
 // limit returns n, at most 1,024, rounded up to three binary digits, as a literal: 8, 10, 12, 14,
@@ -192,13 +186,11 @@ func (s *Store) TemplateVersions(
 
 func scanVersion(row scanner) (v svc.TemplateVersion, err error) {
 	var content contentRow
-	var updated int64
 	columns := slices.Concat([]any{&v.Number}, content.columns(),
-		[]any{orZero[string]{&v.SourceRevision}, &updated})
+		[]any{orZero[string]{&v.SourceRevision}, micro{&v.UpdatedAt}})
 	if err = row.Scan(columns...); err != nil {
 		return v, err
 	}
-	v.UpdatedAt = fromMicro(updated)
 	v.Content, err = content.content()
 	return v, err
 }
@@ -294,19 +286,16 @@ func scanTemplate(row scanner) (svc.Template, error) {
 	return template, err
 }
 
-func scanListedTemplate(row scanner) (svc.Template, error) { return scanTemplateColumns(row) }
-
 func scanTemplateColumns(row scanner, more ...any) (t svc.Template, err error) {
 	var content contentRow
 	var scope, owner, name, id, revision, url *string
-	var edited, installed, updated int64
+	var edited int64
 	err = row.Scan(slices.Concat([]any{&t.Scope, &t.Owner, &t.ID}, content.columns(),
-		[]any{&scope, &owner, &name, &id, &revision, &url, &edited, &installed,
-			&updated, &t.Version}, more)...)
+		[]any{&scope, &owner, &name, &id, &revision, &url, &edited, micro{&t.InstalledAt},
+			micro{&t.UpdatedAt}, &t.Version}, more)...)
 	if err != nil {
 		return t, err
 	}
-	t.InstalledAt, t.UpdatedAt = fromMicro(installed), fromMicro(updated)
 	if scope != nil {
 		source := svc.SourceKey{Scope: svc.Scope(*scope), Owner: *owner, Name: *name}
 		t.Origin = &svc.Origin{

@@ -31,28 +31,26 @@ func (s *Store) RebindTemplates(
 	ctx context.Context, source svc.SourceKey, url string,
 ) ([]svc.TemplateKey, error) {
 	var rebound []svc.TemplateKey
-	err := s.changeMany(ctx, "re-bind templates", func(
-		ctx context.Context, tx session,
-	) ([]svc.Target, error) {
+	err := s.mutate(ctx, "re-bind templates", func(
+		ctx context.Context, tx session, m *mutation,
+	) (err error) {
 		// Only one runs at a time: each locks many rows, in no fixed order.
 		if err := tx.lock(ctx, "installations"); err != nil {
-			return nil, err
+			return err
 		}
-		var err error
 		rebound, err = all(ctx, tx, scanTemplateKey, `UPDATE svc_templates SET source_url = $1
 			WHERE source_scope = $2 AND source_owner = $3 AND source_name = $4
 			AND scope = source_scope AND owner = source_owner
 			AND source_url <> $1 RETURNING scope, owner, id`,
 			url, source.Scope, source.Owner, source.Name)
 		if err == nil && len(rebound) == 0 {
-			return nil, errUnchanged
+			return errUnchanged
 		}
 		slices.SortFunc(rebound, svc.TemplateKey.Compare)
-		targets := make([]svc.Target, len(rebound))
-		for i, key := range rebound {
-			targets[i] = key.Target()
+		for _, key := range rebound {
+			m.Targets = append(m.Targets, key.Target())
 		}
-		return targets, err
+		return err
 	})
 	return rebound, err
 }

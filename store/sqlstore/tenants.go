@@ -56,10 +56,10 @@ var registryTables = []string{
 // refuses those that only a later schema of the search path has.
 func NewRegistry(ctx context.Context, store *Store) (*Registry, error) {
 	r := &Registry{store}
-	if err := store.dialect.check(ctx, store.write.db, "svc_tenants"); err != nil {
+	if _, _, err := store.dialect.locate(ctx, store.write.db, "svc_tenants"); err != nil {
 		return nil, store.fault(ctx, "make the registry", err)
 	}
-	_, err := one(ctx, store.db.reading(), scanNumber,
+	_, err := one(ctx, store.db.reading(), scanValue[int64],
 		`SELECT COUNT(*) FROM svc_tenant_lanes WHERE number = 0`)
 	if err == nil {
 		return r, nil
@@ -90,7 +90,7 @@ func (r *Registry) Create(
 	t := svc.Tenant{Name: name, State: state, CreatedAt: at}
 	// A separate transaction: the row of the numbers must not stay locked while build works.
 	number := func(ctx context.Context, tx session) (err error) {
-		t.Number, err = one(ctx, tx, scanNumber, `UPDATE svc_tenant_numbers
+		t.Number, err = one(ctx, tx, scanValue[int64], `UPDATE svc_tenant_numbers
 			SET latest = latest + 1 WHERE id = 1 RETURNING latest`)
 		return err
 	}
@@ -119,9 +119,7 @@ func (r *Registry) Create(
 const selectTenants = `SELECT number, name, state, created_at FROM svc_tenants WHERE `
 
 func scanTenant(row scanner) (t svc.Tenant, err error) {
-	var at int64
-	err = row.Scan(&t.Number, &t.Name, (*string)(&t.State), &at)
-	t.CreatedAt = fromMicro(at)
+	err = row.Scan(&t.Number, &t.Name, (*string)(&t.State), micro{&t.CreatedAt})
 	return t, err
 }
 
@@ -140,13 +138,14 @@ func (r *Registry) Tenants(ctx context.Context, after string, limit int) ([]svc.
 
 // ChangeTenant sets the state of a tenant. ErrNotFound.
 func (r *Registry) ChangeTenant(ctx context.Context, number int64, state svc.TenantState) error {
-	return r.store.changeMany(ctx, "change a tenant", func(
-		ctx context.Context, tx session,
-	) ([]svc.Target, error) {
-		name, err := one(ctx, tx, scanText,
+	return r.store.mutate(ctx, "change a tenant", func(
+		ctx context.Context, tx session, m *mutation,
+	) error {
+		name, err := one(ctx, tx, scanValue[string],
 			`UPDATE svc_tenants SET state = $1 WHERE number = $2 RETURNING name`,
 			string(state), number)
-		return []svc.Target{{Kind: event.TargetTenant, ID: name}}, err
+		m.Targets = []svc.Target{{Kind: event.TargetTenant, ID: name}}
+		return err
 	})
 }
 
@@ -155,18 +154,19 @@ func (r *Registry) ChangeTenant(ctx context.Context, number int64, state svc.Ten
 func (r *Registry) Delete(
 	ctx context.Context, number int64, remove func(ctx context.Context, tx *sql.Tx) error,
 ) error {
-	return r.store.changeMany(ctx, "drop a tenant", func(
-		ctx context.Context, tx session,
-	) ([]svc.Target, error) {
-		name, err := one(ctx, tx, scanText,
+	return r.store.mutate(ctx, "drop a tenant", func(
+		ctx context.Context, tx session, m *mutation,
+	) error {
+		name, err := one(ctx, tx, scanValue[string],
 			`DELETE FROM svc_tenants WHERE number = $1 RETURNING name`, number)
+		m.Targets = []svc.Target{{Kind: event.TargetTenant, ID: name}}
 		if err == nil && remove != nil {
 			err = remove(ctx, tx.tx)
 		}
 		if err == nil {
 			_, err = tx.exec(ctx, `DELETE FROM svc_tenant_lanes WHERE number = $1`, number)
 		}
-		return []svc.Target{{Kind: event.TargetTenant, ID: name}}, err
+		return err
 	})
 }
 

@@ -33,10 +33,10 @@ var changeAccessRules = []rule{
 			BankPolicies:    []string{"bank", "none", "bank"},
 			Tests:           []string{"t", "none", "t"},
 			Attachments: []svc.AttachmentKey{
-				{PolicyID: "c", Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "hers"}},
-				{PolicyID: "c", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "hers"}},
-				{PolicyID: "c", Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "hers"}},
-				{PolicyID: "a", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "alice"}},
+				keyOf(attach("c", svc.GrantedToGroup, "hers", 0)),
+				keyOf(attach("c", svc.GrantedToUser, "hers", 0)),
+				keyOf(attach("c", svc.GrantedToGroup, "hers", 0)),
+				keyOf(attach("a", svc.GrantedToUser, "alice", 0)),
 			},
 		}))
 		c.same("current", got, svc.Bundle{
@@ -133,9 +133,8 @@ var changeAccessRules = []rule{
 		}
 		c.same("rows", sortedBundle(c.current(allOf(before))), sortedBundle(before))
 	}},
-	{"ChangeAccess passes of a group the named memberships alone, or all its members", func(
-		c *checker,
-	) {
+	{"ChangeAccess passes of a group the named memberships alone, " +
+		"or all its members", func(c *checker) {
 		c.apply(svc.Bundle{
 			Users: users("a", "b", "c"),
 			Groups: []svc.Group{
@@ -202,9 +201,7 @@ var changeAccessRules = []rule{
 			{Group: "hers", User: "alice"}, {Group: "hers", User: "bob"},
 		}
 		names.Groups, names.ServiceAccounts = []string{"hers"}, []string{"bot", "free"}
-		names.Attachments = []svc.AttachmentKey{
-			{PolicyID: "d", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}},
-		}
+		names.Attachments = []svc.AttachmentKey{keyOf(attach("d", svc.GrantedToUser, "bob", 0))}
 		want.Groups[0].Members = []string{"alice", "bob"}
 		want.ServiceAccounts = slices.Insert(want.ServiceAccounts, 1,
 			household().ServiceAccounts[1])
@@ -392,11 +389,11 @@ var changeAccessRules = []rule{
 	{"concurrent changes of access are serialized: none is lost", func(c *checker) {
 		c.apply(svc.Bundle{Users: []svc.User{{ID: "alice"}}})
 		named := svc.AccessNames{Users: []string{"alice"}}
-		c.together(5, func(int, int) error {
-			return c.ChangeAccess(c.ctx, named, func(current svc.Bundle) (svc.AccessWrite, error) {
-				current.Users[0].DisplayName += "."
-				return current.Write(), nil
-			})
+		c.together(5, func(int, int) {
+			c.ok(c.ChangeAccess(c.ctx, named, func(b svc.Bundle) (svc.AccessWrite, error) {
+				b.Users[0].DisplayName += "."
+				return b.Write(), nil
+			}))
 		})
 		c.same("number of changes", len(c.current(named).Users[0].DisplayName), racers*5)
 	}},
@@ -457,10 +454,7 @@ func allOf(b svc.Bundle) svc.AccessNames {
 		Users: column(b.Users, userID), MembersOf: column(b.Groups, groupID),
 		ServiceAccounts: column(b.ServiceAccounts, accountID),
 		Policies:        column(b.Policies, policyID), BankPolicies: column(b.BankPolicies, bankID),
-		Tests: column(b.Tests, testID),
-		Attachments: column(b.Attachments, func(a svc.Attachment) svc.AttachmentKey {
-			return svc.AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}
-		}),
+		Tests: column(b.Tests, testID), Attachments: column(b.Attachments, keyOf),
 	}
 }
 

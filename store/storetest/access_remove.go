@@ -10,9 +10,8 @@ import (
 )
 
 var removeAccessRules = []rule{
-	{"ChangeAccess removes exactly the rows that Remove names, whether they exist or not", func(
-		c *checker,
-	) {
+	{"ChangeAccess removes exactly the rows that Remove names, " +
+		"whether they exist or not", func(c *checker) {
 		b := memorable()
 		b.BankPolicies = append(b.BankPolicies, newBank("other", `{}`))
 		b.Tests = append(b.Tests, newTest("other", true))
@@ -25,12 +24,9 @@ var removeAccessRules = []rule{
 			Tests:           []string{"other", "none"},
 			Channels:        []svc.Channel{{Provider: "chat", SenderID: "1"}, {Provider: "chat"}},
 			Attachments: []svc.AttachmentKey{
-				{
-					PolicyID:  "unused",
-					Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "empty"},
-				},
-				{PolicyID: "d", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "bob"}},
-				{PolicyID: "c", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "hers"}},
+				keyOf(attach("unused", svc.GrantedToGroup, "empty", 0)),
+				keyOf(attach("d", svc.GrantedToUser, "bob", 0)),
+				keyOf(attach("c", svc.GrantedToUser, "hers", 0)),
 			},
 		})
 		want := sortedBundle(b)
@@ -89,10 +85,8 @@ var removeAccessRules = []rule{
 			keys = append(keys, personalTemplate(owner, "t"), personalTemplate(owner, "u"))
 		}
 		for _, key := range keys {
-			template := installed(key.ID, "x")
-			template.TemplateKey = key
-			c.ok(c.CreateTemplate(c.ctx, template))
-			c.ok(c.ChangeTemplate(c.ctx, key, edit(func(t *svc.Template) { t.Version++ })))
+			c.ok(c.CreateTemplate(c.ctx, under(key, installed(key.ID, "x"))))
+			c.raiseKey(key, func(*svc.Template) {})
 			c.ok(c.CreateSource(c.ctx, newSource(sourceOf(key))))
 		}
 		c.remove(svc.AccessNames{Users: []string{"a", "rowless"}})
@@ -142,38 +136,26 @@ var removeAccessRules = []rule{
 		c.same("what Gone received", len(gone), 0)
 		c.sameTargets("the removal", c.changes(since).Targets, want)
 	}},
-	{"a template made after its removed namesake has none of its versions, tags and bases", func(
-		c *checker,
-	) {
-		template := installed("t", "old")
-		template.TemplateKey = personalTemplate("a", "t")
-		c.ok(c.CreateTemplate(c.ctx, template))
-		c.ok(c.ChangeTemplate(c.ctx, template.TemplateKey, edit(func(t *svc.Template) {
-			t.Version++
-		})))
+	{"a template made after its removed namesake " +
+		"has none of its versions, tags and bases", func(c *checker) {
+		key := personalTemplate("a", "t")
+		c.ok(c.CreateTemplate(c.ctx, under(key, installed("t", "old"))))
+		c.raiseKey(key, func(*svc.Template) {})
 		c.remove(svc.AccessNames{Users: []string{"a"}})
-		template = handMade("t", "new")
-		template.TemplateKey = personalTemplate("a", "t")
+		template := under(key, handMade("t", "new"))
 		c.ok(c.CreateTemplate(c.ctx, template))
-		c.same("template", c.template(template.TemplateKey), template)
-		versions, err := c.TemplateVersions(c.ctx, template.TemplateKey, 100, 100)
-		c.ok(err)
-		c.same("number of versions", len(versions), 0)
-		tagged, err := c.Templates(c.ctx, svc.TemplatePage{
-			Scope:         svc.ScopePersonal,
-			Owner:         "a",
-			TemplateQuery: svc.TemplateQuery{Tag: "old", Limit: 10},
+		c.same("template", c.template(key), template)
+		c.same("number of versions", len(c.versionsOf(key, 100)), 0)
+		old := c.templatesOf(svc.TemplatePage{
+			Scope: svc.ScopePersonal, Owner: "a", TemplateQuery: tagged("old"),
 		})
-		c.ok(err)
-		c.same("number of templates with the old tag", len(tagged), 0)
+		c.same("number of templates with the old tag", len(old), 0)
 	}},
 	{"Gone receives the sources and templates that went once in the transaction, " +
 		"and Changes reports them behind Targets, as one mutation", func(c *checker) {
 		key := personalTemplate("a", "t")
-		template := installed("t")
-		template.TemplateKey = key
 		c.apply(svc.Bundle{Users: users("a", "b")})
-		c.ok(c.CreateTemplate(c.ctx, template))
+		c.ok(c.CreateTemplate(c.ctx, under(key, installed("t"))))
 		c.ok(c.CreateSource(c.ctx, newSource(sourceOf(key))))
 		since, targets := c.generation(), []svc.Target{{Kind: event.TargetUser, ID: "a"}}
 		want := []svc.Target{key.Target(), sourceOf(key).Target()}
@@ -227,9 +209,7 @@ var removeAccessRules = []rule{
 		write.Join = []svc.Membership{{Group: "g", User: "a"}}
 		write.Remove = svc.AccessNames{
 			Users: []string{"a"}, Policies: []string{"p"},
-			Attachments: []svc.AttachmentKey{
-				{PolicyID: "p", Principal: svc.GrantedTo{Type: svc.GrantedToUser, ID: "a"}},
-			},
+			Attachments: []svc.AttachmentKey{keyOf(attach("p", svc.GrantedToUser, "a", 0))},
 		}
 		c.write(write)
 		b.Groups = []svc.Group{{ID: "g", Members: []string{"a", "b"}}}
@@ -250,10 +230,7 @@ var removeAccessRules = []rule{
 				Users: []string{"carol", "nobody"}, Groups: []string{"empty"},
 				ServiceAccounts: []string{"free"}, Policies: []string{"unused"},
 				Attachments: []svc.AttachmentKey{
-					{
-						PolicyID:  "unused",
-						Principal: svc.GrantedTo{Type: svc.GrantedToGroup, ID: "empty"},
-					},
+					keyOf(attach("unused", svc.GrantedToGroup, "empty", 0)),
 				},
 				BankPolicies: []string{"none"}, Channels: b.Users[0].Channels,
 			},
@@ -263,8 +240,7 @@ var removeAccessRules = []rule{
 	}},
 	{"a failed transaction restores what a change of access removed in it", func(c *checker) {
 		key := personalTemplate("alice", "t")
-		template := installed("t", "x")
-		template.TemplateKey = key
+		template := under(key, installed("t", "x"))
 		c.apply(household())
 		c.ok(c.CreateTemplate(c.ctx, template))
 		c.ok(c.CreateSource(c.ctx, newSource(sourceOf(key))))
@@ -282,9 +258,8 @@ var removeAccessRules = []rule{
 		channel := household().Users[0].Channels[0]
 		c.same("holder of a channel", c.access(svc.AccessQuery{Channel: channel}).User.ID, "alice")
 	}},
-	{"a change of access in a transaction sees what an earlier one removed and wrote", func(
-		c *checker,
-	) {
+	{"a change of access in a transaction " +
+		"sees what an earlier one removed and wrote", func(c *checker) {
 		c.apply(household())
 		all := allOf(household())
 		c.ok(c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {

@@ -173,8 +173,7 @@ var snapshotRules = []rule{
 			"", " ", ",", "'", `"`, "\x1e\x1f", "\n\r\t", "a\x01b", "\u00e9|\U0001f600",
 			strings.Repeat("x", 1024),
 		} {
-			document, err := json.Marshal(text)
-			c.ok(err)
+			document := must(json.Marshal(text))
 			policy := svc.Policy{ID: fmt.Sprint("p", i), DisplayName: text, Document: document}
 			b.Policies = append(b.Policies, policy)
 			b.Attachments = append(b.Attachments, attach(policy.ID, svc.GrantedToUser, "alice", 0))
@@ -244,14 +243,14 @@ var snapshotRules = []rule{
 	}},
 	{"Access is one consistent snapshot: " +
 		"it never mixes rows from before and after a change", func(c *checker) {
-		c.neverMixes(func() (svc.AccessSnapshot, error) {
-			return c.Access(c.ctx, svc.AccessQuery{Identity: alice, BankID: "b"})
+		c.neverMixes(func() svc.AccessSnapshot {
+			return must(c.Access(c.ctx, svc.AccessQuery{Identity: alice, BankID: "b"}))
 		})
 	}},
 }
 
 // neverMixes expects consistent reads of a user, its policy and a bank's policy while all change.
-func (c *checker) neverMixes(read func() (svc.AccessSnapshot, error)) {
+func (c *checker) neverMixes(read func() svc.AccessSnapshot) {
 	bundle := func(n int64) svc.Bundle {
 		policy := svc.Policy{ID: "p", DisplayName: fmt.Sprint(n), Document: json.RawMessage(`{}`)}
 		return svc.Bundle{
@@ -262,44 +261,34 @@ func (c *checker) neverMixes(read func() (svc.AccessSnapshot, error)) {
 		}
 	}
 	c.apply(bundle(0))
-	c.together(1, func(i, _ int) error {
+	c.together(1, func(i, _ int) {
 		var last svc.AccessSnapshot
 		for n := range int64(30) {
 			if i == 0 {
-				if err := change(c.ctx, c.Store, bundle(n+1)); err != nil {
-					return err
-				}
+				c.ok(change(c.ctx, c.Store, bundle(n+1)))
 				continue
 			}
-			seen, err := read()
-			if err != nil {
-				return err
-			}
-			if err := consistent(last, seen); err != nil {
-				return err
-			}
+			seen := read()
+			c.consistent(last, seen)
 			last = seen
 		}
-		return nil
 	})
 }
 
-// consistent returns an error when s is inconsistent in itself, or with the earlier snapshot.
-func consistent(earlier, s svc.AccessSnapshot) error {
+// consistent expects that s is consistent in itself, and with the earlier snapshot.
+func (c *checker) consistent(earlier, s svc.AccessSnapshot) {
 	if s.User == nil || len(s.Grants) != 1 || s.BankPolicy == nil {
-		return fmt.Errorf("a part is missing: %s", show(s))
+		c.fail("a part is missing: %s", show(s))
 	}
 	n := s.User.DisplayName
 	if s.Grants[0].DisplayName != n || fmt.Sprint(s.Grants[0].Priority) != n ||
 		string(s.BankPolicy.Document) != n {
-		return fmt.Errorf("rows of different changes: %s", show(s))
+		c.fail("rows of different changes: %s", show(s))
 	}
 	if s.Generation < earlier.Generation || earlier.User != nil &&
 		(s.Generation == earlier.Generation) != (earlier.User.DisplayName == n) {
-		return fmt.Errorf("the generation does not match the rows: %s, then %s",
-			show(earlier), show(s))
+		c.fail("the generation does not match the rows: %s, then %s", show(earlier), show(s))
 	}
-	return nil
 }
 
 // snapshot expects that Access returns want, whatever the generation.

@@ -92,18 +92,13 @@ func answerTo(caller, key string, expires time.Time) svc.StoredAnswer {
 }
 
 func (c *checker) counts(caller string, now time.Time, most, want int) {
-	n, err := c.CountAnswers(c.ctx, []byte(caller), now, most)
-	c.ok(err)
-	c.same("number of answers", n, want)
+	c.same("number of answers", must(c.CountAnswers(c.ctx, []byte(caller), now, most)), want)
 }
 
 func (c *checker) answer(key string, now time.Time) svc.StoredAnswer {
-	answer, err := c.Answer(c.ctx, []byte(key), now)
-	c.ok(err)
-	return answer
+	return must(c.Answer(c.ctx, []byte(key), now))
 }
 
 func (c *checker) noAnswer(key string, now time.Time) {
-	_, err := c.Answer(c.ctx, []byte(key), now)
-	c.is("Answer", err, svc.ErrNotFound)
+	c.is("Answer", second(c.Answer(c.ctx, []byte(key), now)), svc.ErrNotFound)
 }

@@ -108,8 +108,7 @@ var apiKeyRules = []rule{
 	{"KeepValue keeps the first value of each name forever", func(c *checker) {
 		for i, name := range odd {
 			for _, value := range []string{"\x00first\xff", "second"} {
-				kept, err := c.KeepValue(c.ctx, name, fmt.Appendf(nil, "%s %d", value, i))
-				c.ok(err)
+				kept := must(c.KeepValue(c.ctx, name, fmt.Appendf(nil, "%s %d", value, i)))
 				c.same("value of "+name, kept, fmt.Appendf(nil, "\x00first\xff %d", i))
 			}
 		}
@@ -117,12 +116,9 @@ var apiKeyRules = []rule{
 	{"of several concurrent KeepValue calls " +
 		"for one name, all get the same value", func(c *checker) {
 		values := make([][]byte, racers)
-		for _, err := range race(func(i int) (err error) {
-			values[i], err = c.KeepValue(c.ctx, "name", fmt.Appendf(nil, "value %d", i))
-			return err
-		}) {
-			c.ok(err)
-		}
+		c.together(1, func(i, _ int) {
+			values[i] = must(c.KeepValue(c.ctx, "name", fmt.Appendf(nil, "value %d", i)))
+		})
 		for _, value := range values {
 			if !bytes.Equal(value, values[0]) || len(value) == 0 {
 				c.fail("got both %q and %q", values[0], value)

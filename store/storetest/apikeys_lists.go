@@ -28,9 +28,8 @@ var apiKeyListRules = []rule{
 		c.listsKeys(svc.KeyQuery{UnusedSince: at(8)},
 			earliest(c.variedKeys(), svc.APIKey.LastUse, at(8)), svc.APIKey.LastUse)
 	}},
-	{"APIKeys lists a key at its new place after a change of its expiry and after a use", func(
-		c *checker,
-	) {
+	{"APIKeys lists a key at its new place " +
+		"after a change of its expiry and after a use", func(c *checker) {
 		for i, id := range []string{"a", "b", "c"} {
 			key := newKey(id, alice, at(int64(i)))
 			key.ExpiresAt = at(int64(100 + i))
@@ -43,9 +42,7 @@ var apiKeyListRules = []rule{
 		c.ok(c.UseAPIKeys(c.ctx, []svc.LastUse{{ID: "a", At: at(5)}}))
 		ids := func(query svc.KeyQuery) []string {
 			query.Limit = 10
-			list, err := c.APIKeys(c.ctx, svc.APIKeyPage{KeyQuery: query})
-			c.ok(err)
-			return keyIDs(list)
+			return keyIDs(must(c.APIKeys(c.ctx, svc.APIKeyPage{KeyQuery: query})))
 		}
 		c.same("by expiry", ids(svc.KeyQuery{ExpireBefore: at(200)}), []string{"a", "c"})
 		c.same("by last use", ids(svc.KeyQuery{UnusedSince: at(10)}), []string{"b", "c", "a"})

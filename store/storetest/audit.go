@@ -28,11 +28,7 @@ var auditRules = []rule{
 		"up to limits.EventRow, and nil for none", func(c *checker) {
 		want := withRows()
 		c.ok(chained(c.ctx, c, want...))
-		got := column(c.page(svc.AuditQuery{Limit: 100}), func(r svc.AuditRecord) svc.Event {
-			return r.Event
-		})
-		slices.Reverse(got)
-		c.sameRows(got, want)
+		c.sameRows(eventsOf(c.page(svc.AuditQuery{Limit: 100})), want)
 	}},
 	{"the function that chains events gets the newest record, " +
 		"or a zero record when there is none, and the events", func(c *checker) {
@@ -44,7 +40,7 @@ var auditRules = []rule{
 				return behind(newest, some...)
 			}
 			c.ok(c.QueueAudit(c.ctx, []svc.Event{auditEvent(n)}, chain))
-			c.chain(chain)
+			c.ok(chainAll(c.ctx, c, chain))
 			c.same("events", events, []svc.Event{auditEvent(n)})
 			if n == 0 {
 				c.same("before there is one", last, svc.AuditRecord{})
@@ -56,9 +52,7 @@ var auditRules = []rule{
 	{"ChainAudit adds nothing when the queue is empty", func(c *checker) {
 		want := c.record(2)
 		for range 2 {
-			more, err := c.ChainAudit(c.ctx, behindAll)
-			c.ok(err)
-			c.same("more", more, false)
+			c.same("more", must(c.ChainAudit(c.ctx, behindAll)), false)
 		}
 		c.same("records", c.records(svc.AuditQuery{Limit: 10}), want)
 	}},
@@ -73,11 +67,8 @@ var auditRules = []rule{
 			c.ok(c.QueueAudit(c.ctx, events, behindAll))
 			want = append(want, events...)
 		}
-		c.chain(behindAll)
-		records := c.records(svc.AuditQuery{Limit: 1000})
-		got := column(records, func(r svc.AuditRecord) svc.Event { return r.Event })
-		slices.Reverse(got)
-		c.same("events", got, want)
+		c.ok(chainAll(c.ctx, c, behindAll))
+		c.same("events", eventsOf(c.records(svc.AuditQuery{Limit: 1000})), want)
 	}},
 	{"an event is chained after its commit, by a call outside or inside of a transaction, " +
 		"and not at all after a rollback", func(c *checker) {
@@ -95,11 +86,9 @@ var auditRules = []rule{
 			})
 			c.same("refused", errors.Is(err, errRefused), n < 2)
 		}
-		c.chain(behindAll)
-		got := column(c.page(svc.AuditQuery{Limit: 10}), func(r svc.AuditRecord) svc.Event {
-			return r.Event
-		})
-		c.same("events", got, []svc.Event{newEvent(3), newEvent(2)})
+		c.ok(chainAll(c.ctx, c, behindAll))
+		got := eventsOf(c.page(svc.AuditQuery{Limit: 10}))
+		c.same("events", got, []svc.Event{newEvent(2), newEvent(3)})
 	}},
 	{"EraseAudit replaces the ids, rows and salts of records, and nothing else, " +
 		"unless it is rolled back", func(c *checker) {
@@ -127,12 +116,7 @@ var auditRules = []rule{
 	{"AuditRecords filters by actor, target and time, each alone and combined", func(c *checker) {
 		all := c.record(60)
 		for _, filter := range auditFilters(all[20]) {
-			want := []svc.AuditRecord{}
-			for _, record := range all {
-				if fits(record, filter) {
-					want = append(want, record)
-				}
-			}
+			want := fitting(all, filter)
 			for _, filter.Limit = range []int{7, 1000} {
 				c.same(fmt.Sprintf("records of %+v", filter), c.records(filter), want)
 			}
@@ -145,9 +129,9 @@ var auditRules = []rule{
 	{"concurrent calls form one chain of all events: " +
 		"no number is missing or used twice", func(c *checker) {
 		const each = 4
-		c.together(each, func(i, j int) error {
+		c.together(each, func(i, j int) {
 			n := uint32(2 * (i*each + j))
-			return chained(c.ctx, c, newEvent(n), newEvent(n+1))
+			c.ok(chained(c.ctx, c, newEvent(n), newEvent(n+1)))
 		})
 		all := c.records(svc.AuditQuery{Limit: 1000})
 		c.same("number of records", len(all), 2*each*racers)
@@ -161,15 +145,15 @@ var auditRules = []rule{
 	}},
 	{"of several concurrent transactions that mutate " +
 		"and queue, each adds its record", func(c *checker) {
-		c.together(1, func(i, _ int) error {
-			return c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
+		c.together(1, func(i, _ int) {
+			c.ok(c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
 				if err := tx.CreateTemplate(ctx, handMade(fmt.Sprint(i))); err != nil {
 					return err
 				}
 				return tx.(svc.AuditStore).QueueAudit(ctx, []svc.Event{newEvent(0)}, behindAll)
-			})
+			}))
 		})
-		c.chain(behindAll)
+		c.ok(chainAll(c.ctx, c, behindAll))
 		all := c.records(svc.AuditQuery{Limit: 1000})
 		c.same("number of records", len(all), racers)
 		c.same("the newest", all[0].Number, int64(racers))
@@ -200,12 +184,7 @@ var longAuditRules = []rule{
 			{Since: at(6100)}, {Since: at(2 * count)}, {Since: at(count), TargetID: odd[0]},
 			{Since: at(40), Until: at(60)}, {Since: at(2900), Until: at(3100), Before: 2950},
 		} {
-			want := []svc.AuditRecord{}
-			for _, record := range all {
-				if fits(record, filter) {
-					want = append(want, record)
-				}
-			}
+			want := fitting(all, filter)
 			for _, filter.Limit = range []int{count, 50} {
 				got := c.page(filter)
 				c.same(fmt.Sprintf("number of %+v", filter), len(got), min(len(want), filter.Limit))
@@ -215,30 +194,25 @@ var longAuditRules = []rule{
 	}},
 }
 
-// mostChains is the most calls of ChainAudit that empty a queue of a rule.
-const mostChains = 100
-
 // chained queues events and chains all that are queued.
 func chained(ctx context.Context, s svc.AuditStore, events ...svc.Event) error {
-	err := s.QueueAudit(ctx, events, behindAll)
-	for n, more := 0, true; more && err == nil; n++ {
-		if more, err = s.ChainAudit(ctx, behindAll); n == mostChains {
-			return errors.New("the queue never ends")
-		}
+	if err := s.QueueAudit(ctx, events, behindAll); err != nil {
+		return err
 	}
-	return err
+	return chainAll(ctx, s, behindAll)
 }
 
-// chain chains all queued events.
-func (c *checker) chain(chain func(svc.AuditRecord, []svc.Event) []svc.AuditRecord) {
-	for n, more := 0, true; more; n++ {
-		if n > mostChains {
-			c.fail("the queue never ends")
+// chainAll chains all queued events, with a hundred calls at most.
+func chainAll(
+	ctx context.Context, s svc.AuditStore,
+	chain func(svc.AuditRecord, []svc.Event) []svc.AuditRecord,
+) error {
+	for range 100 {
+		if more, err := s.ChainAudit(ctx, chain); err != nil || !more {
+			return err
 		}
-		var err error
-		more, err = c.ChainAudit(c.ctx, chain)
-		c.ok(err)
 	}
+	return errors.New("the queue never ends")
 }
 
 // eraseText returns r with other texts.
@@ -331,6 +305,13 @@ func auditFilters(r svc.AuditRecord) (filters []svc.AuditQuery) {
 	return append(filters, whole, none)
 }
 
+// fitting returns the records that match a filter.
+func fitting(records []svc.AuditRecord, filter svc.AuditQuery) []svc.AuditRecord {
+	return slices.DeleteFunc(slices.Clone(records), func(r svc.AuditRecord) bool {
+		return !fits(r, filter)
+	})
+}
+
 // fits reports whether a record matches a filter.
 func fits(r svc.AuditRecord, f svc.AuditQuery) bool {
 	return (f.ActorKind == "" || f.ActorKind == r.Actor.Kind) &&
@@ -342,10 +323,15 @@ func fits(r svc.AuditRecord, f svc.AuditQuery) bool {
 		(f.Before == 0 || r.Number < f.Before)
 }
 
+// eventsOf returns the events of a page of records, oldest first.
+func eventsOf(page []svc.AuditRecord) []svc.Event {
+	events := column(page, func(r svc.AuditRecord) svc.Event { return r.Event })
+	slices.Reverse(events)
+	return events
+}
+
 func (c *checker) page(page svc.AuditQuery) []svc.AuditRecord {
-	chunk, err := c.AuditRecords(c.ctx, page)
-	c.ok(err)
-	return chunk
+	return must(c.AuditRecords(c.ctx, page))
 }
 
 // records lists all records that match the page's filter, in chunks of its limit.

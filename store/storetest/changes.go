@@ -107,8 +107,7 @@ var changeRules = []rule{
 
 // changes reads what has changed since a generation that the store remembers.
 func (c *checker) changes(since int64) svc.StoreChanges {
-	changes, err := c.Changes(c.ctx, since)
-	c.ok(err)
+	changes := must(c.Changes(c.ctx, since))
 	if changes.Reset {
 		c.fail("Changes since %d is a Reset at generation %d", since, changes.Generation)
 	}
@@ -116,9 +115,7 @@ func (c *checker) changes(since int64) svc.StoreChanges {
 }
 
 func (c *checker) reset(since, generation int64) {
-	changes, err := c.Changes(c.ctx, since)
-	c.ok(err)
-	c.same(fmt.Sprint("changes since ", since), changes, svc.StoreChanges{
+	c.same(fmt.Sprint("changes since ", since), must(c.Changes(c.ctx, since)), svc.StoreChanges{
 		Generation: generation, Reset: true,
 	})
 }
@@ -154,29 +151,29 @@ var longRules = []rule{
 		c.same("the last 1,000", c.changes(mutations-1000), svc.StoreChanges{
 			Generation: mutations, Targets: want[mutations-1000:],
 		})
-		changes, err := c.Changes(c.ctx, 0)
-		c.ok(err)
+		changes := must(c.Changes(c.ctx, 0))
 		if !changes.Reset {
 			c.same("all", changes.Targets, want)
 		}
 	}},
 	{"a reader that polls Changes misses no change while others write", func(c *checker) {
 		f := &feed{checker: c}
-		c.together(1, func(i, _ int) error {
+		c.together(1, func(i, _ int) {
 			if i == 0 {
-				return f.read()
+				f.read()
+			} else {
+				f.write(i - 1)
 			}
-			return f.write(i - 1)
 		})
 	}},
 	{"AwaitChange returns at once when the generation differs from since", func(c *checker) {
 		c.apply(svc.Bundle{Users: users("alice")})
 		for _, since := range []int64{0, 2} {
-			c.soon("AwaitChange", func() int64 { return since }, c.awaits, wakesNobody)
+			c.soon(func() int64 { return since }, c.awaits, wakesNobody)
 		}
 	}},
 	{"AwaitChange returns as soon as a mutation commits", func(c *checker) {
-		c.soon("AwaitChange", c.generation, c.awaits, func() error {
+		c.soon(c.generation, c.awaits, func() error {
 			return change(c.ctx, c.Store, svc.Bundle{Users: users("alice")})
 		})
 	}},
@@ -192,7 +189,7 @@ var longRules = []rule{
 		c.fail("it took %v", took)
 	}},
 	{"AwaitChange fails as soon as its context ends", func(c *checker) {
-		c.soon("AwaitChange", func() int64 { return 0 }, func(int64) error {
+		c.soon(func() int64 { return 0 }, func(int64) error {
 			ctx, cancel := context.WithTimeout(c.ctx, wakeAfter)
 			defer cancel()
 			var err error
@@ -219,12 +216,10 @@ func wakesNobody() error { return nil }
 // wakeAfter is the time until a waiting call is woken.
 const wakeAfter = 30 * time.Millisecond
 
-// soon expects that wait returns soon after wake has run, or immediately when it does not wait. wait
-// gets what from returned before wake could run. soon tries ten times, because a busy machine may
-// be late: a store that polls is late each time.
-func (c *checker) soon(
-	what string, from func() int64, wait func(since int64) error, wake func() error,
-) {
+// soon expects that wait, which calls AwaitChange, returns soon after wake has run, or immediately
+// when it does not wait. wait gets what from returned before wake could run. soon tries ten times,
+// because a busy machine may be late: a store that polls is late each time.
+func (c *checker) soon(from func() int64, wait func(since int64) error, wake func() error) {
 	var took time.Duration
 	for range 10 {
 		since := from()
@@ -243,7 +238,7 @@ func (c *checker) soon(
 			return
 		}
 	}
-	c.fail("%s took %v", what, took)
+	c.fail("AwaitChange took %v", took)
 }
 
 // feed is one reader of changes and several writers. The writers wait when the reader falls behind,
@@ -260,62 +255,51 @@ const (
 	feedBehind  = 500                   // how many changes the reader may be behind
 )
 
-func (f *feed) write(writer int) error {
+func (f *feed) write(writer int) {
 	for i := range feedEach {
 		for f.written.Load()-f.seen.Load() > feedBehind {
 			if f.ended.Load() {
-				return nil
+				return
 			}
 			time.Sleep(50 * time.Microsecond)
 		}
-		if err := f.CreateSource(f.ctx, feedSource(writer, i)); err != nil {
-			return err
-		}
+		f.ok(f.CreateSource(f.ctx, feedSource(writer, i)))
 		f.written.Add(1)
 	}
-	return nil
 }
 
 func feedSource(writer, i int) svc.Source {
 	return newSource(personalSource(fmt.Sprint(writer), fmt.Sprintf("%d-%d", writer, i)))
 }
 
-// read follows the changes until it has seen all. Its error names a change that it missed.
-func (f *feed) read() error {
+// read follows the changes until it has seen all, and expects to miss none.
+func (f *feed) read() {
 	defer f.ended.Store(true)
 	var next [feedWriters]int
 	var since int64
 	for progress := time.Now(); since < feedWriters*feedEach; {
-		changes, err := f.Changes(f.ctx, since)
-		if err != nil {
-			return err
-		}
-		if changes.Reset {
-			return fmt.Errorf("a Reset at generation %d, asked from %d", changes.Generation, since)
-		}
+		changes := f.changes(since)
 		if counted := changes.Generation - since; counted != int64(len(changes.Targets)) {
-			return fmt.Errorf("%d changes from generation %d to %d",
+			f.fail("%d changes from generation %d to %d",
 				len(changes.Targets), since, changes.Generation)
 		}
 		for _, target := range changes.Targets {
 			var writer, i int
 			if _, err := fmt.Sscanf(target.ID, "%d-%d", &writer, &i); err != nil ||
 				writer >= feedWriters {
-				return fmt.Errorf("unexpected change of %s", show(target))
+				f.fail("unexpected change of %s", show(target))
 			}
 			if next[writer] != i || target != feedSource(writer, i).Target() {
-				return fmt.Errorf("got the change of %s, want that of number %d",
-					show(target), next[writer])
+				f.fail("got the change of %s, want that of number %d", show(target), next[writer])
 			}
 			next[writer]++
 		}
 		if changes.Generation > since {
 			progress = time.Now()
 		} else if time.Since(progress) > time.Minute {
-			return fmt.Errorf("no change after generation %d of %d", since, f.written.Load())
+			f.fail("no change after generation %d of %d", since, f.written.Load())
 		}
 		since = changes.Generation
 		f.seen.Store(since)
 	}
-	return nil
 }

@@ -65,8 +65,8 @@ var generalRules = []rule{
 		c.same("generation", c.generation(), before)
 	}},
 	{"concurrent readers and writers do not disturb each other", func(c *checker) {
-		c.together(5, func(i, j int) error {
-			return everything(c.ctx, c.Store, fmt.Sprintf("%d-%d", i, j))
+		c.together(5, func(i, j int) {
+			c.ok(everything(c.ctx, c.Store, fmt.Sprintf("%d-%d", i, j)))
 		})
 		c.same("number of templates", len(c.templates(svc.TemplateQuery{Limit: 7})), racers*5)
 		c.same("number of keys", len(c.keys(alice, 7)), racers*5)

@@ -23,15 +23,12 @@ var memoryRules = []rule{
 		c.ok(c.CreateSource(c.ctx, newSource(sourceKey("s"))))
 		c.ok(c.CreateTemplate(c.ctx, installed("t", "x", "y")))
 		c.ok(c.CreateAPIKey(c.ctx, newKey("k", alice, at(0))))
-		value, err := c.KeepValue(c.ctx, "name", []byte("value"))
-		c.ok(err)
+		value := must(c.KeepValue(c.ctx, "name", []byte("value")))
 		c.apply(memorable())
 		spoil(value, c.source(sourceKey("s")), c.template(templateKey("t")), c.key("k"),
 			c.current(allOf(memorable())), c.allAccess(), c.sources(svc.ScopeServer, "", 10),
 			c.templates(svc.TemplateQuery{Limit: 10}), c.keys(alice, 10))
-		value, err = c.KeepValue(c.ctx, "name", nil)
-		c.ok(err)
-		spoil(value)
+		spoil(must(c.KeepValue(c.ctx, "name", nil)))
 		for _, query := range []svc.AccessQuery{
 			{Identity: alice}, {Identity: asAccount("bot")}, {KeyID: "k"},
 		} {
@@ -119,9 +116,7 @@ func (c *checker) untouched() {
 	c.same("source", c.source(sourceKey("s")), newSource(sourceKey("s")))
 	c.same("template", c.template(templateKey("t")), installed("t", "x", "y"))
 	c.same("key", c.key("k"), newKey("k", alice, at(0)))
-	value, err := c.KeepValue(c.ctx, "name", []byte("other"))
-	c.ok(err)
-	c.same("kept value", value, []byte("value"))
+	c.same("kept value", must(c.KeepValue(c.ctx, "name", []byte("other"))), []byte("value"))
 	b := memorable()
 	for i := range b.Groups {
 		slices.Sort(b.Groups[i].Members)

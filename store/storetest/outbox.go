@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -82,11 +81,11 @@ var outboxRules = []rule{
 		}
 		var mu sync.Mutex
 		times := map[uint32]int{}
-		c.together(1, func(int, int) error {
+		c.together(1, func(int, int) {
 			for range events {
-				claimed, err := c.ClaimEvents(c.ctx, at(0), at(100), 7)
-				if err != nil || len(claimed) == 0 {
-					return err
+				claimed := c.claim(at(0), at(100), 7)
+				if len(claimed) == 0 {
+					return
 				}
 				mu.Lock()
 				for _, n := range ns(claimed) {
@@ -94,7 +93,7 @@ var outboxRules = []rule{
 				}
 				mu.Unlock()
 			}
-			return fmt.Errorf("the events do not end")
+			c.fail("the events do not end")
 		})
 		for n := range uint32(events) {
 			if times[n] != 1 {
@@ -117,9 +116,7 @@ var statsRules = []rule{
 }
 
 func (c *checker) count(want, most int) {
-	n, err := c.CountEvents(c.ctx, most)
-	c.ok(err)
-	c.same("events", n, want)
+	c.same("events", must(c.CountEvents(c.ctx, most)), want)
 }
 
 func (c *checker) add(events ...uint32) {
@@ -129,9 +126,7 @@ func (c *checker) add(events ...uint32) {
 }
 
 func (c *checker) claim(now, until time.Time, limit int) []svc.Event {
-	events, err := c.ClaimEvents(c.ctx, now, until, limit)
-	c.ok(err)
-	return events
+	return must(c.ClaimEvents(c.ctx, now, until, limit))
 }
 
 // ns returns the numbers that newEvent received.

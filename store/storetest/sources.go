@@ -32,8 +32,7 @@ var sourceRules = []rule{
 	}},
 	{"a source is found under exactly its own name, whatever its characters", func(c *checker) {
 		for _, name := range odd {
-			_, err := c.Source(c.ctx, sourceKey(name))
-			c.is("Source "+name, err, svc.ErrNotFound)
+			c.is("Source "+name, second(c.Source(c.ctx, sourceKey(name))), svc.ErrNotFound)
 			c.ok(c.CreateSource(c.ctx, newSource(sourceKey(name))))
 		}
 		for _, name := range odd {
@@ -71,8 +70,7 @@ var sourceRules = []rule{
 			{Scope: svc.ScopeServer, Owner: "alice", Name: "acme"},
 			{Scope: svc.ScopePersonal, Name: "acme"}, personalSource("alice", ""),
 		} {
-			_, err := c.Source(c.ctx, key)
-			c.is("Source "+show(key), err, svc.ErrNotFound)
+			c.is("Source "+show(key), second(c.Source(c.ctx, key)), svc.ErrNotFound)
 		}
 	}},
 	{"Sources lists each source once, " +
@@ -131,8 +129,7 @@ var sourceRules = []rule{
 		c.is("DeleteSource of an unknown", c.DeleteSource(c.ctx, key), svc.ErrNotFound)
 		c.ok(c.CreateSource(c.ctx, newSource(key)))
 		c.ok(c.DeleteSource(c.ctx, key))
-		_, err := c.Source(c.ctx, key)
-		c.is("Source", err, svc.ErrNotFound)
+		c.is("Source", second(c.Source(c.ctx, key)), svc.ErrNotFound)
 		c.same("list", sourceNames(c.sources(svc.ScopeServer, "", 10)), []string{})
 		c.is("second DeleteSource", c.DeleteSource(c.ctx, key), svc.ErrNotFound)
 	}},
@@ -177,8 +174,7 @@ var sourceRules = []rule{
 		var unbound []svc.Template
 		want := []svc.Target{acme.Target()}
 		for _, key := range []svc.TemplateKey{templateKey("t"), personalTemplate("bob", "u")} {
-			t := installed(key.ID, "x")
-			t.TemplateKey = key
+			t := under(key, installed(key.ID, "x"))
 			c.ok(c.CreateTemplate(c.ctx, t))
 			t.Origin.URL = ""
 			unbound, want = append(unbound, t), append(want, key.Target())
@@ -225,9 +221,7 @@ var sourceRules = []rule{
 }
 
 func (c *checker) source(key svc.SourceKey) svc.Source {
-	source, err := c.Source(c.ctx, key)
-	c.ok(err)
-	return source
+	return must(c.Source(c.ctx, key))
 }
 
 // sources reads all sources, in chunks of limit.
@@ -319,8 +313,7 @@ var changeSourceRules = []rule{
 				c.same("source", c.source(source.SourceKey), *source)
 			}
 		}
-		_, err := c.Source(c.ctx, personalSource("alice", "other"))
-		c.is("Source", err, svc.ErrNotFound)
+		c.is("Source", second(c.Source(c.ctx, personalSource("alice", "other"))), svc.ErrNotFound)
 		c.same("list", c.sources(svc.ScopeServer, "", 10), []svc.Source{signed, unsigned})
 	}},
 	{"ChangeSource writes nothing when change returns false, " +
@@ -357,10 +350,10 @@ var changeSourceRules = []rule{
 	{"concurrent changes of one source are serialized: none is lost", func(c *checker) {
 		const each = 5
 		c.ok(c.CreateSource(c.ctx, newSource(sourceKey("acme"))))
-		c.together(each, func(int, int) error {
-			return c.ChangeSource(c.ctx, sourceKey("acme"), edit(func(s *svc.Source) {
+		c.together(each, func(int, int) {
+			c.ok(c.ChangeSource(c.ctx, sourceKey("acme"), edit(func(s *svc.Source) {
 				s.SealedToken = append(s.SealedToken, '+')
-			}))
+			})))
 		})
 		want := newSource(sourceKey("acme"))
 		want.SealedToken = append(want.SealedToken, strings.Repeat("+", racers*each)...)
@@ -369,18 +362,10 @@ var changeSourceRules = []rule{
 	{"a source that is changed and deleted concurrently is gone", func(c *checker) {
 		for range 10 {
 			c.ok(c.CreateSource(c.ctx, newSource(sourceKey("acme"))))
-			errs := race(func(i int) error {
-				if i == 0 {
-					return c.DeleteSource(c.ctx, sourceKey("acme"))
-				}
-				return c.ChangeSource(c.ctx, sourceKey("acme"), move)
-			})
-			c.ok(errs[0])
-			for _, err := range errs[1:] {
-				if err != nil {
-					c.is("ChangeSource", err, svc.ErrNotFound)
-				}
-			}
+			c.raceToDelete(
+				func() error { return c.DeleteSource(c.ctx, sourceKey("acme")) },
+				func(int) error { return c.ChangeSource(c.ctx, sourceKey("acme"), move) },
+			)
 			c.same("list", sourceNames(c.sources(svc.ScopeServer, "", 10)), []string{})
 		}
 	}},

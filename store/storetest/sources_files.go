@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -167,14 +166,10 @@ var sourceFileRules = []rule{
 	}},
 	{"concurrent KeepSourceFile calls leave one whole file per path", func(c *checker) {
 		c.ok(c.CreateSource(c.ctx, newSource(acme)))
-		c.together(1, func(i, _ int) error {
+		c.together(1, func(i, _ int) {
 			own := fmt.Sprint(i)
-			return errors.Join(
-				c.KeepSourceFile(
-					c.ctx, acme, sourceFile("one", strings.Repeat(own, 100), at(int64(i))),
-				),
-				c.KeepSourceFile(c.ctx, acme, sourceFile(own, "own", at(int64(i)))),
-			)
+			c.keep(acme, "one", strings.Repeat(own, 100), at(int64(i)))
+			c.keep(acme, own, "own", at(int64(i)))
 		})
 		one := c.file(acme, "one")
 		c.same("file", one, sourceFile("one", strings.Repeat(
@@ -189,18 +184,9 @@ var sourceFileRules = []rule{
 		"either comes first and no file stays", func(c *checker) {
 		for range 10 {
 			c.ok(c.CreateSource(c.ctx, newSource(acme)))
-			errs := race(func(i int) error {
-				if i == 0 {
-					return c.DeleteSource(c.ctx, acme)
-				}
+			c.raceToDelete(func() error { return c.DeleteSource(c.ctx, acme) }, func(i int) error {
 				return c.KeepSourceFile(c.ctx, acme, sourceFile(fmt.Sprint(i), "data", at(1)))
 			})
-			c.ok(errs[0])
-			for _, err := range errs[1:] {
-				if err != nil {
-					c.is("KeepSourceFile", err, svc.ErrNotFound)
-				}
-			}
 			c.ok(c.CreateSource(c.ctx, newSource(acme)))
 			c.same("files of the new one", c.filesOf(racers), []string{})
 			c.ok(c.DeleteSource(c.ctx, acme))
@@ -271,15 +257,10 @@ func (c *checker) keep(key svc.SourceKey, path, data string, keptAt time.Time) {
 
 // keepMany keeps files concurrently. Their paths are the numbers from "from" to below "to".
 func (c *checker) keepMany(from, to int, keptAt func(i int) time.Time) {
-	c.together(1, func(racer, _ int) error {
+	c.together(1, func(racer, _ int) {
 		for i := from + racer; i < to; i += racers {
-			if err := c.KeepSourceFile(
-				c.ctx, acme, sourceFile(fmt.Sprint(i), "", keptAt(i)),
-			); err != nil {
-				return err
-			}
+			c.keep(acme, fmt.Sprint(i), "", keptAt(i))
 		}
-		return nil
 	})
 }
 
@@ -303,9 +284,7 @@ func upTo(number int) []string {
 }
 
 func (c *checker) file(key svc.SourceKey, path string) svc.SourceFile {
-	file, err := c.SourceFile(c.ctx, key, path)
-	c.ok(err)
-	return file
+	return must(c.SourceFile(c.ctx, key, path))
 }
 
 func (c *checker) noFile(key svc.SourceKey, path string) {

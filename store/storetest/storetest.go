@@ -175,6 +175,14 @@ func (c *checker) ok(err error) {
 	}
 }
 
+// must returns the value of a call that is expected to give no error.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(violation{fmt.Errorf("unexpected error: %v", err)})
+	}
+	return value
+}
+
 // is expects err to be, or wrap, target.
 func (c *checker) is(doing string, err, target error) {
 	if !errors.Is(err, target) {
@@ -262,17 +270,32 @@ func race(do func(i int) error) []error {
 	return errs
 }
 
-// together calls do in racers goroutines concurrently, so many times in each, and expects no
-// error.
-func (c *checker) together(times int, do func(i, j int) error) {
+// together calls do in racers goroutines concurrently, so many times in each. An expectation of do
+// that fails ends the rule.
+func (c *checker) together(times int, do func(i, j int)) {
 	c.ok(errors.Join(race(func(i int) error {
 		for j := range times {
-			if err := do(i, j); err != nil {
-				return err
-			}
+			do(i, j)
 		}
 		return nil
 	})...))
+}
+
+// raceToDelete calls remove in one of racers goroutines, which must succeed, and do in the others,
+// which may find that the row is gone.
+func (c *checker) raceToDelete(remove func() error, do func(i int) error) {
+	errs := race(func(i int) error {
+		if i == 0 {
+			return remove()
+		}
+		return do(i)
+	})
+	c.ok(errs[0])
+	for _, err := range errs[1:] {
+		if err != nil {
+			c.is("a call that races with a deletion", err, svc.ErrNotFound)
+		}
+	}
 }
 
 // oneWins expects that exactly one error is nil and the others are loss.
@@ -290,13 +313,10 @@ func (c *checker) oneWins(errs []error, loss error) {
 	}
 }
 
-// generation reads the store's generation.
 // generation returns the generation. Changes then knows it.
 func (c *checker) generation() int64 {
-	changes, err := c.Changes(c.ctx, math.MaxInt64)
-	c.ok(err)
-	snapshot, err := c.Access(c.ctx, svc.AccessQuery{})
-	c.ok(err)
+	changes := must(c.Changes(c.ctx, math.MaxInt64))
+	snapshot := must(c.Access(c.ctx, svc.AccessQuery{}))
 	c.same("generation of Access", snapshot.Generation, changes.Generation)
 	return snapshot.Generation
 }
@@ -332,8 +352,7 @@ func wholePages[R any](c *checker, limit int, next func(last R) ([]R, error)) []
 func pagesUntil[R any](c *checker, limit, full int, next func(last R) ([]R, error)) (list []R) {
 	var first, last R
 	for range 10_000 {
-		chunk, err := next(last)
-		c.ok(err)
+		chunk := must(next(last))
 		if len(chunk) > limit {
 			c.fail("a chunk has %d rows, want at most %d", len(chunk), limit)
 		}

@@ -87,8 +87,7 @@ var templateRules = []rule{
 	}},
 	{"a template is found under exactly its own id, whatever its characters", func(c *checker) {
 		for _, id := range odd {
-			_, err := c.Template(c.ctx, templateKey(id))
-			c.is("Template "+id, err, svc.ErrNotFound)
+			c.is("Template "+id, second(c.Template(c.ctx, templateKey(id))), svc.ErrNotFound)
 			c.ok(c.CreateTemplate(c.ctx, handMade(id, id)))
 		}
 		for _, id := range odd {
@@ -122,17 +121,14 @@ var templateRules = []rule{
 		}
 	}},
 	{"Template answers ErrNotFound when id, scope or owner differs", func(c *checker) {
-		template := handMade("t")
-		template.TemplateKey = personalTemplate("alice", "t")
-		c.ok(c.CreateTemplate(c.ctx, template))
+		c.ok(c.CreateTemplate(c.ctx, under(personalTemplate("alice", "t"), handMade("t"))))
 		for _, key := range []svc.TemplateKey{
 			templateKey("t"), personalTemplate("bob", "t"), personalTemplate("alice", "T"),
 			personalTemplate("alice", "t "),
 			{Scope: svc.ScopeServer, Owner: "alice", ID: "t"}, {Scope: svc.ScopePersonal, ID: "t"},
 			personalTemplate("alice", ""),
 		} {
-			_, err := c.Template(c.ctx, key)
-			c.is("Template "+show(key), err, svc.ErrNotFound)
+			c.is("Template "+show(key), second(c.Template(c.ctx, key)), svc.ErrNotFound)
 		}
 	}},
 	{"DeleteTemplate passes to check what Template returns, " +
@@ -206,15 +202,11 @@ var templateRules = []rule{
 			templateKey("tt"), templateKey("t"),
 		}
 		for _, key := range keys {
-			template := installed(key.ID, "tag")
-			template.TemplateKey = key
-			c.ok(c.CreateTemplate(c.ctx, template))
+			c.ok(c.CreateTemplate(c.ctx, under(key, installed(key.ID, "tag"))))
 		}
 		c.ok(c.DeleteTemplate(c.ctx, templateKey("t"), nil))
 		for _, key := range keys[:len(keys)-1] {
-			want := installed(key.ID, "tag")
-			want.TemplateKey = key
-			c.same("template", c.template(key), want)
+			c.same("template", c.template(key), under(key, installed(key.ID, "tag")))
 		}
 		c.same("list by tag", templateIDs(c.templates(tagged("tag"))), []string{
 			"T", "t ", "t%", "tt",
@@ -251,9 +243,7 @@ var templateRules = []rule{
 }
 
 func (c *checker) template(key svc.TemplateKey) svc.Template {
-	template, err := c.Template(c.ctx, key)
-	c.ok(err)
-	return template
+	return must(c.Template(c.ctx, key))
 }
 
 // templates reads the server's templates, in chunks of query.Limit.

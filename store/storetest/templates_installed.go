@@ -43,10 +43,9 @@ var installationRules = []rule{
 			c.same("ids", installationIDs(c.installations(svc.ScopeServer, "", limit)), odd)
 		}
 		for i, id := range odd {
-			chunk, err := c.Installations(c.ctx, svc.InstallationPage{
+			chunk := must(c.Installations(c.ctx, svc.InstallationPage{
 				Scope: svc.ScopeServer, After: id + "!", Limit: 1,
-			})
-			c.ok(err)
+			}))
 			after := slices.IndexFunc(odd, func(next string) bool { return next > id+"!" })
 			if after < 0 {
 				c.same("after the last", chunk, []svc.Installation{})
@@ -70,9 +69,7 @@ var installationRules = []rule{
 			personalTemplate("Alice", "A"),
 		}
 		for _, key := range keys {
-			t := installed(key.ID)
-			t.TemplateKey = key
-			c.ok(c.CreateTemplate(c.ctx, t))
+			c.ok(c.CreateTemplate(c.ctx, under(key, installed(key.ID))))
 		}
 		for _, key := range keys {
 			ids := installationIDs(c.installations(key.Scope, key.Owner, 10))

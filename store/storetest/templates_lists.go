@@ -63,9 +63,7 @@ var templateListRules = []rule{
 				page := svc.TemplatePage{Scope: svc.ScopeServer, TemplateQuery: filter}
 				page.AfterName, page.AfterID = handMade("1").Name, "1"
 				page.Skip, page.Limit = skip, 1
-				chunk, err := c.Templates(c.ctx, page)
-				c.ok(err)
-				c.same("ids", templateIDs(chunk), want)
+				c.same("ids", templateIDs(must(c.Templates(c.ctx, page))), want)
 			}
 		}
 	}},
@@ -152,9 +150,7 @@ var templateListRules = []rule{
 			templateKey("s"), personalTemplate("alice", "a"), personalTemplate("bob", "b"),
 			personalTemplate("Alice", "A"),
 		} {
-			template := handMade(fmt.Sprint(i), "tag")
-			template.TemplateKey = key
-			c.ok(c.CreateTemplate(c.ctx, template))
+			c.ok(c.CreateTemplate(c.ctx, under(key, handMade(fmt.Sprint(i), "tag"))))
 		}
 		for _, query := range []svc.TemplateQuery{
 			{}, {Category: "category"}, {Tag: "tag"}, {Category: "category", Tag: "tag"},

@@ -56,8 +56,7 @@ var rebindRules = []rule{
 	}},
 	{"RebindTemplates changes nothing else of a template: " +
 		"base, times and versions stay", func(c *checker) {
-		t := installed("t", "x", "x", "y")
-		t.TemplateKey = own("t")
+		t := under(own("t"), installed("t", "x", "x", "y"))
 		c.ok(c.CreateTemplate(c.ctx, t))
 		c.raiseKey(own("t"), func(t *svc.Template) {
 			t.Name, t.Origin.Revision = "a new name", "sha256:new"
@@ -90,8 +89,7 @@ var rebindRules = []rule{
 				t.ID += " of acme's owner"
 			}
 		}
-		others = append(others, handMade("made by hand"))
-		others[len(others)-1].TemplateKey = own("made by hand")
+		others = append(others, under(own("made by hand"), handMade("made by hand")))
 		for _, t := range others {
 			c.ok(c.CreateTemplate(c.ctx, t))
 		}
@@ -158,19 +156,20 @@ var rebindRules = []rule{
 		c.installAt(own("t"), acme, "https://0.example")
 		var changes atomic.Int64
 		var bound atomic.Bool
-		c.together(1, func(i, _ int) error {
+		c.together(1, func(i, _ int) {
 			if i == 0 {
 				defer bound.Store(true)
-				return c.rebindTimes(5)
+				for n := range 5 { // each time to another URL
+					rebound := c.rebind(acme, fmt.Sprint("https://", n+1, ".example"))
+					c.same("keys", rebound, []svc.TemplateKey{own("t")})
+				}
+				return
 			}
 			for j := 0; j < 5 || !bound.Load(); j++ {
-				if err := c.ChangeTemplate(c.ctx, own("t"), countUp); err != nil {
-					return err
-				}
+				c.ok(c.ChangeTemplate(c.ctx, own("t"), countUp))
 				changes.Add(1)
 				time.Sleep(100 * time.Microsecond) // gives RebindTemplates its turn
 			}
-			return nil
 		})
 		t := c.template(own("t"))
 		c.same("number of changes", *t.Description, fmt.Sprint(changes.Load()))
@@ -181,12 +180,9 @@ var rebindRules = []rule{
 		for i := range 20 {
 			c.installAt(own(fmt.Sprint(i)), acme, "")
 		}
-		c.together(1, func(i, _ int) error {
-			keys, err := c.RebindTemplates(c.ctx, acme, fmt.Sprint("https://", i, ".example"))
-			if err == nil && len(keys) != 20 {
-				return fmt.Errorf("it re-bound %d templates of 20", len(keys))
-			}
-			return err
+		c.together(1, func(i, _ int) {
+			keys := c.rebind(acme, fmt.Sprint("https://", i, ".example"))
+			c.same("number of keys", len(keys), 20)
 		})
 		urls := map[string]int{}
 		for _, i := range c.installations(acme.Scope, acme.Owner, 100) {
@@ -203,29 +199,11 @@ func own(id string) svc.TemplateKey { return personalTemplate(acme.Owner, id) }
 
 // installAt creates a template that was installed from source at url.
 func (c *checker) installAt(key svc.TemplateKey, source svc.SourceKey, url string) {
-	t := installedFrom(key.ID, source, url)
-	t.TemplateKey = key
-	c.ok(c.CreateTemplate(c.ctx, t))
+	c.ok(c.CreateTemplate(c.ctx, under(key, installedFrom(key.ID, source, url))))
 }
 
 func (c *checker) rebind(source svc.SourceKey, url string) []svc.TemplateKey {
-	keys, err := c.RebindTemplates(c.ctx, source, url)
-	c.ok(err)
-	return keys
-}
-
-// rebindTimes re-binds the template "t" several times, each time to another URL.
-func (c *checker) rebindTimes(times int) error {
-	for i := range times {
-		keys, err := c.RebindTemplates(c.ctx, acme, fmt.Sprint("https://", i+1, ".example"))
-		if err == nil && !slices.Equal(keys, []svc.TemplateKey{own("t")}) {
-			err = fmt.Errorf("it re-bound %s", show(keys))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return must(c.RebindTemplates(c.ctx, source, url))
 }
 
 // countUp is a change function that counts its calls in the template's description.

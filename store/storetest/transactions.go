@@ -86,8 +86,7 @@ var transactionRules = []rule{
 		c.undone(func() error {
 			return c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
 				c.ok(tx.Atomically(ctx, writeEverything))
-				snapshot, err := tx.Access(ctx, svc.AccessQuery{Identity: asUser("new")})
-				c.ok(err)
+				snapshot := must(tx.Access(ctx, svc.AccessQuery{Identity: asUser("new")}))
 				c.same("user", snapshot.User.ID, "new")
 				return errRefused
 			})
@@ -173,10 +172,8 @@ func (c *checker) undone(fails func() error) {
 
 // inventory returns all that a store holds, as text.
 func (c *checker) inventory() []string {
-	versions, err := c.TemplateVersions(c.ctx, templateKey("t"), 100, 100)
-	c.ok(err)
 	list := []string{
-		show(c.allAccess()), show(versions), show(c.changes(0)),
+		show(c.allAccess()), show(c.versions("t", 100)), show(c.changes(0)),
 		show(c.sources(svc.ScopeServer, "", 10)),
 		show(c.template(templateKey("t"))), show(c.templates(svc.TemplateQuery{Limit: 10})),
 		show(c.keys(alice, 10)), show(c.key("k")),

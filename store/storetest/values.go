@@ -95,6 +95,12 @@ func personalTemplate(owner, id string) svc.TemplateKey {
 	return svc.TemplateKey{Scope: svc.ScopePersonal, Owner: owner, ID: id}
 }
 
+// under returns a template with another key.
+func under(key svc.TemplateKey, template svc.Template) svc.Template {
+	template.TemplateKey = key
+	return template
+}
+
 // handMade returns a template without an origin.
 func handMade(id string, tags ...string) svc.Template {
 	return svc.Template{
@@ -160,6 +166,10 @@ func attach(policy, kind, principal string, priority int64) svc.Attachment {
 	return svc.Attachment{
 		PolicyID: policy, Principal: svc.GrantedTo{Type: kind, ID: principal}, Priority: priority,
 	}
+}
+
+func keyOf(a svc.Attachment) svc.AttachmentKey {
+	return svc.AttachmentKey{PolicyID: a.PolicyID, Principal: a.Principal}
 }
 
 // grant returns what attach gives.
@@ -244,8 +254,7 @@ func (c *checker) current(named svc.AccessNames) svc.Bundle {
 }
 
 func (c *checker) access(query svc.AccessQuery) svc.AccessSnapshot {
-	snapshot, err := c.Access(c.ctx, query)
-	c.ok(err)
+	snapshot := must(c.Access(c.ctx, query))
 	snapshot.Grants = sortedRows(snapshot.Grants, func(g svc.Grant) string {
 		return g.ID + "\x00" + g.Principal.Type + "\x00" + g.Principal.ID
 	})

@@ -47,7 +47,7 @@ func Start(t testing.TB, settings ...string) *Cluster {
 		c.start = append(c.start, "-c", setting)
 	}
 	c.URL = socketURL(c.dir, socketPort, "postgres")
-	c.ping = func() error { return ping(c.URL) }
+	c.ping = func() error { return execute(c.URL, "SELECT 1") }
 	c.Restart()
 	return c
 }

@@ -59,8 +59,6 @@ func missing(t testing.TB, format string, args ...any) {
 	t.Skipf("NOT TESTED: "+format, args...)
 }
 
-func ping(server string) error { return execute(server, "SELECT 1") }
-
 // execute runs a statement on a new connection.
 func execute(server, statement string) (err error) {
 	db, err := sql.Open("pgx", server)
@@ -162,12 +160,16 @@ func sweep(server string) (err error) {
 func Schema(t testing.TB) string {
 	t.Helper()
 	address, drop := NewSchema(t)
+	dropAtEnd(t, drop)
+	return address
+}
+
+func dropAtEnd(t testing.TB, drop func() error) {
 	t.Cleanup(func() {
 		if err := drop(); err != nil {
 			t.Error(err)
 		}
 	})
-	return address
 }
 
 // NewSchema is [Schema] for a schema that outlives the test: the caller drops it.
@@ -194,11 +196,7 @@ func Database(t testing.TB) string {
 		longtest.Test(t, "this with a database of PostgreSQL")
 	}
 	address, drop := NewDatabase(t)
-	t.Cleanup(func() {
-		if err := drop(); err != nil {
-			t.Error(err)
-		}
-	})
+	dropAtEnd(t, drop)
 	return address
 }
 
