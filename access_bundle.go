@@ -16,22 +16,15 @@ import (
 
 	"github.com/extsvc/svc/internal/bundlejson"
 	"github.com/extsvc/svc/internal/lists"
-	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/limits"
 )
 
 // normalize returns the bundle with defaults and compact documents. It checks all that it can check
-// without the store. The compiler parses the policies. The caller has been authorized: parsing
-// costs more than a form, and errors quote the bundle.
-func (b Bundle) normalize(compiler *policy.Compiler) (Bundle, error) {
-	return b.normalizeWith(&checker{compiler: compiler})
-}
-
-// normalizeWith is normalize for a checker that the caller has set up: Lint wants all errors, and
-// the rows in spite of them. The lists of b stay as they are. A nil list gives a nil list: an
-// absent list and an empty one name no row either way.
-func (b Bundle) normalizeWith(c *checker) (Bundle, error) {
+// without the store. The compiler of c parses the policies. The caller has been authorized: parsing
+// costs more than a form, and errors quote the bundle. The lists of b stay as they are. A nil list
+// gives a nil list: an absent list and an empty one name no row either way.
+func (b Bundle) normalize(c *checker) (Bundle, error) {
 	var out Bundle
 	for _, k := range kinds {
 		k.normalize(c, &b, &out)

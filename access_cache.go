@@ -378,7 +378,7 @@ func (s *accessCache) overlaid(
 	if err := s.authorize(ctx, by, action.UsersRead); err != nil {
 		return err
 	}
-	bundle, err = bundle.normalize(compiler)
+	bundle, err = bundle.normalize(&checker{compiler: compiler})
 	// The faults of the question and of the bundle come together, so that a caller can mend all of
 	// them together.
 	if err := errors.Join(wrong, err); err != nil {

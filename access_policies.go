@@ -309,7 +309,7 @@ func (s *Policies) Attachments(
 func (s *Policies) Attach(ctx context.Context, by Principal, attachment Attachment) error {
 	bundle := Bundle{Attachments: []Attachment{attachment}}
 	const at = "/attachments/0"
-	bundle, err := bundle.normalize(s.compiler)
+	bundle, err := bundle.normalize(&checker{compiler: s.compiler})
 	if err != nil {
 		return within(at, err)
 	}
@@ -394,7 +394,7 @@ func (s *Banks) SetPolicy(
 	ctx context.Context, by Principal, policy BankPolicy, ifMatch ...string,
 ) (BankPolicy, error) {
 	const at = "/bank_policies/0"
-	bundle, err := Bundle{BankPolicies: []BankPolicy{policy}}.normalize(s.compiler)
+	bundle, err := Bundle{BankPolicies: []BankPolicy{policy}}.normalize(&checker{compiler: s.compiler})
 	if err != nil {
 		return BankPolicy{}, within(at, err)
 	}

@@ -229,7 +229,7 @@ func createRow[R row](
 	at := "/" + k.list + "/0"
 	var bundle Bundle
 	*k.rows(&bundle) = []R{added}
-	bundle, err := bundle.normalize(s.compiler.Apart(ctx))
+	bundle, err := bundle.normalize(&checker{compiler: s.compiler.Apart(ctx)})
 	if err != nil {
 		return none, within(at, err)
 	}

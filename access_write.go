@@ -52,7 +52,7 @@ func (s *Access) Load(
 		return forbidden("only the host application may apply a bundle without limits: use Write")
 	}
 	// A separate compiler: the shared one keeps nothing of a refused bundle.
-	bundle, err := bundle.normalize(s.compiler.Apart(ctx))
+	bundle, err := bundle.normalize(&checker{compiler: s.compiler.Apart(ctx)})
 	var kept []AccessTest
 	if err == nil && len(bundle.Tests) > 0 {
 		kept, err = s.Tests(ctx, by)
@@ -89,7 +89,7 @@ func (s *Access) Write(
 			return err
 		}
 	}
-	bundle, err := bundle.normalize(s.compiler.Apart(ctx))
+	bundle, err := bundle.normalize(&checker{compiler: s.compiler.Apart(ctx)})
 	if err != nil {
 		return err
 	}

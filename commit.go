@@ -17,6 +17,7 @@ import (
 	"github.com/extsvc/svc/internal/aead"
 	"github.com/extsvc/svc/internal/answers"
 	"github.com/extsvc/svc/internal/background"
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/sequencer"
 	"github.com/extsvc/svc/internal/strictjson"
@@ -183,10 +184,11 @@ func (s *committer) commit(ctx context.Context, c change) error {
 		return err
 	}
 	s.chains.Wake()
-	if c.access {
-		s.dropChanged(ctx)
-	} else {
-		s.forgetTargets(events)
+	switch {
+	case !c.access:
+		s.forget(lists.Map(events, func(e Event) Target { return e.Target })...)
+	case s.cached.CatchUp(ctx) != nil: // the store does not answer: any row may have changed
+		s.forget(Target{Kind: event.TargetAccess})
 	}
 	if c.done != nil {
 		c.done()
@@ -219,22 +221,6 @@ func (s *committer) run(
 func (c *change) rechecked() bool {
 	b := c.basis
 	return b != nil && (c.by.Kind != KindHost || b.row || b.scoping != "" || b.most > 0)
-}
-
-// dropChanged drops what was committed before the call, in any process, and nothing else. When the
-// store does not answer, it drops all rows of access.
-func (s *base) dropChanged(ctx context.Context) {
-	if s.cached.CatchUp(ctx) != nil {
-		s.forget(Target{Kind: event.TargetAccess})
-	}
-}
-
-func (s *base) forgetTargets(events []Event) {
-	targets := make([]Target, len(events))
-	for i, event := range events {
-		targets[i] = event.Target
-	}
-	s.forget(targets...)
 }
 
 // readmit takes the locks of a change and judges its caller again.

@@ -309,7 +309,7 @@ func diffBundles(compiler *policy.Compiler, before, after Bundle) (AccessDiff, e
 	compiler.Gathers(b.Reaching(were) + a.Reaching(are))
 	d, err := diff(compiler, census(compiler, b, were), census(compiler, a, are))
 	if err == nil {
-		after, _ = after.normalize(compiler) // wholeState has found no error
+		after, _ = after.normalize(&checker{compiler: compiler}) // wholeState has found no error
 		d.Turned, err = testRun{after.Tests, sendersAfter(after.Users, nil)}.turned(compiler, a)
 	}
 	return d, err
@@ -427,7 +427,7 @@ func (t *AccessTest) normalize(c *checker, at string) {
 // wholeState returns the rows of a bundle that is the whole state of access. A row that names a missing
 // row is an error, because no store can supply it.
 func wholeState(compiler *policy.Compiler, b Bundle) (*accessindex.Index, error) {
-	b, err := b.normalize(compiler)
+	b, err := b.normalize(&checker{compiler: compiler})
 	if err != nil {
 		return nil, err
 	}

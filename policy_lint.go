@@ -162,7 +162,7 @@ func (l *linter) add(f Finding) {
 // a bad id names no row either way.
 func (l *linter) rows() {
 	c := &checker{compiler: l.compiler, endless: true}
-	normal, _ := l.bundle.normalizeWith(c)
+	normal, _ := l.bundle.normalize(c)
 	// told has the places with a fault of form.
 	told := map[string]bool{}
 	for _, e := range c.errs {
