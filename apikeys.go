@@ -208,22 +208,15 @@ func (c *checker) holder(holder Identity) { c.holderWith(holder, c.id) }
 
 // holderWith is holder with another check of the id.
 func (c *checker) holderWith(holder Identity, check func(field, id string)) {
-	if holder == Me {
-		return
-	}
-	switch holder.Kind {
-	case KindUser, KindServiceAccount, kindMyAccount:
-		check(holderField(holder), holder.ID)
+	switch {
+	case holder == Me:
+	case holder.Kind == KindUser:
+		check("user_id", holder.ID)
+	case holder.Kind == KindServiceAccount, holder.Kind == kindMyAccount:
+		check("sa_id", holder.ID)
 	default:
 		c.add("kind", "must be a user or a service account")
 	}
-}
-
-func holderField(holder Identity) string {
-	if holder.Kind == KindUser {
-		return "user_id"
-	}
-	return "sa_id"
 }
 
 // checkHolder is [checker.holder] for methods that make no key: they accept a pasted API key as the

@@ -80,7 +80,7 @@ func (s *Keys) patchKey(
 		return changed, err
 	}})
 	if noRow(err) {
-		return APIKey{}, s.noKey(APIKey{ID: id, Holder: holder}.Target())
+		return APIKey{}, s.noKey(APIKey{ID: id, Holder: holder})
 	} else if err != nil {
 		return APIKey{}, fault("change API key", err)
 	}
@@ -91,8 +91,8 @@ func (s *Keys) patchKey(
 // noKey answers for a key that does not exist, or no longer exists. The answer does not repeat the
 // requested id: a caller may have pasted a key there by mistake. It drops the key from the cache:
 // another process may have revoked it.
-func (s *Keys) noKey(key Target) *Error {
-	s.forget(key)
+func (s *Keys) noKey(key APIKey) *Error {
+	s.forget(key.Target())
 	return unknownKey()
 }
 
@@ -158,7 +158,7 @@ func (s *Keys) rotate(ctx context.Context, r rotation) (issued IssuedKey, err er
 			return err
 		})
 		if noRow(err) {
-			return answer, s.noKey(APIKey{ID: r.id, Holder: holder}.Target())
+			return answer, s.noKey(APIKey{ID: r.id, Holder: holder})
 		}
 		return answer, fault("rotate API key", err)
 	})
@@ -262,18 +262,11 @@ func (s *Keys) Revoke(ctx context.Context, by Principal, holder Identity, id str
 	if err != nil {
 		return s.ofKey(ctx, allowed, id, err)
 	}
-	return s.revoke(ctx, by, allowed, id)
-}
-
-func (s *Keys) revoke(ctx context.Context, by Principal, allowed basis, id string) error {
 	key := APIKey{ID: id, Holder: allowed.holder}
-	err := s.storeRevocation(ctx, by, allowed, key, s.now())
-	if noRow(err) {
-		return s.noKey(key.Target())
-	} else if err != nil {
-		return fault("revoke API key", err)
+	if err = s.storeRevocation(ctx, by, allowed, key, s.now()); noRow(err) {
+		return s.noKey(key)
 	}
-	return nil
+	return fault("revoke API key", err)
 }
 
 // storeRevocation revokes a key. It takes no lock but that of the key: a revocation must not wait,
@@ -301,29 +294,15 @@ func (s *Keys) storeRevocation(
 // It revokes a few hundred keys in each transaction, so that other writers do not wait for all of
 // them; in a transaction of the host, all belong to that. On an error, or when ctx ends, the keys
 // revoked so far stay revoked, and their number is returned with the error: call RevokeAll again.
-func (s *Keys) RevokeAll(ctx context.Context, by Principal, holder Identity) (int, error) {
+func (s *Keys) RevokeAll(
+	ctx context.Context, by Principal, holder Identity,
+) (revoked int, err error) {
 	if err := checkHolder(holder); err != nil {
 		return 0, err
 	}
 	allowed, err := s.authorizeKeys(ctx, by, holder, true)
-	if err != nil {
-		return 0, err
-	}
-	return s.revokeAll(ctx, by, allowed)
-}
-
-// revokeAll revokes chunks of a holder's keys until none is left. No key that one of them issues in
-// the meantime survives: issuing takes the lock of the holder's keys, and checks whether the
-// caller's own key is revoked. If issuing commits before a chunk takes the lock, the chunk sees the
-// new key. If it comes later, it finds its own key revoked once the last chunk is committed.
-//
-// Between two chunks, revokeAll pauses for as long as the last chunk took, because SQLite does not
-// queue writers of several processes.
-func (s *Keys) revokeAll(
-	ctx context.Context, by Principal, allowed basis,
-) (revoked int, err error) {
-	if s.readOnly {
-		return 0, errReadOnly
+	if err != nil || s.readOnly {
+		return 0, cmp.Or(err, errReadOnly)
 	}
 	// Do not lock a holder without keys: the lock may leave its id in the store. The id may be a
 	// key that the caller pasted into the wrong place.
@@ -333,6 +312,10 @@ func (s *Keys) revokeAll(
 	} else if len(some) == 0 { // another call may not have dropped what it has revoked from the cache
 		return 0, fault("read changes", s.cached.CatchUp(ctx))
 	}
+	// No key survives that one of these keys issues in the meantime: issuing takes the lock of the
+	// holder's keys, and checks whether the caller's own key is revoked. If issuing commits before a
+	// chunk takes the lock, the chunk sees the new key. If it comes later, it finds its own key
+	// revoked once the last chunk is committed.
 	for allowed.free = true; ; allowed.keyless = true {
 		began := time.Now()
 		n, err := s.revokeChunkOf(ctx, by, &allowed)
@@ -346,7 +329,8 @@ func (s *Keys) revokeAll(
 	}
 }
 
-// pause waits for as long as a chunk took that began at a time, so that other writers come between.
+// pause waits for as long as a chunk took that began at a time, so that other writers come between:
+// SQLite does not queue writers of several processes.
 func (s *keyIssuer) pause(ctx context.Context, began time.Time) {
 	if !s.inTransaction {
 		background.Wait(ctx, time.After(time.Since(began)))

@@ -269,10 +269,8 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	}
 	if err = s.commit(ctx, removal); noRow(err) {
 		return noSource()
-	} else if err != nil {
-		return fault("remove source", err)
 	}
-	return nil
+	return fault("remove source", err)
 }
 
 // Rebind binds the templates of this half that came from a source of this name to its current

@@ -179,10 +179,8 @@ func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch
 	}})
 	if noRow(err) {
 		return noTemplate()
-	} else if err != nil {
-		return fault("delete template", err)
 	}
-	return nil
+	return fault("delete template", err)
 }
 
 // editTemplate writes the content that edit returns, unless it is the same. The store may call the
