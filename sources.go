@@ -281,12 +281,6 @@ type SourceListing struct {
 // maxSearch limits the memory of the lists of one search, in bytes.
 const maxSearch = 32 << 20
 
-func searchRoom() *atomic.Int64 {
-	room := &atomic.Int64{}
-	room.Store(maxSearch)
-	return room
-}
-
 // fit takes the memory of a list from the room that a search has left. A list that does not fit is
 // dropped: a hundred sources may offer 100,000 templates each.
 func (l *SourceListing) fit(room *atomic.Int64) error {
@@ -431,24 +425,6 @@ func firstMessage(err error) string {
 		return "it cannot be read"
 	}
 	return first.Field + " " + first.Message
-}
-
-// installed holds the templates of an area that came from sources. It does not change, so callers
-// share it, and a checkCache recognizes its lists.
-type installed struct {
-	count int
-	// Each list is in order of id and not empty. A source may have been removed since.
-	bySource map[SourceKey][]Installation
-}
-
-// size counts the lists with their texts. The revision and the URL of each template are most of it.
-func (i *installed) size() int64 { return cache.Size(i.bySource) }
-
-func newInstalled() *installed { return &installed{bySource: map[SourceKey][]Installation{}} }
-
-func (i *installed) add(row Installation) {
-	i.count++
-	i.bySource[row.Origin.Source] = append(i.bySource[row.Origin.Source], row)
 }
 
 // byEntry groups installations by the id of the catalogue entry that they came from, in order of

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/extsvc/svc/action"
@@ -122,7 +123,8 @@ func (s *Sources) Search(
 		sources = append(sources, source)
 	}
 	installed := sync.OnceValues(func() (*installed, error) { return s.installed(ctx, at) })
-	listings, room := make([]SourceListing, len(sources)), searchRoom()
+	listings, room := make([]SourceListing, len(sources)), new(atomic.Int64)
+	room.Store(maxSearch)
 	err = s.eachSource(ctx, len(sources), func(ctx context.Context, i int) error {
 		one := &listings[i]
 		one.Source = sources[i].SourceKey
@@ -352,9 +354,7 @@ func (s *upstreams) fetch(
 		return Content{}, "", err
 	}
 	content = content.clone()
-	var c checker
-	s.checkContent(&c, &content)
-	if err := c.err(); err != nil {
+	if err := s.checkContent(&content); err != nil {
 		return Content{}, "", badEntry(up, err)
 	}
 	revision, err := content.Revision()

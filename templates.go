@@ -324,17 +324,12 @@ type contentChecker struct {
 	validateManifest func(manifest json.RawMessage) error // the host's check; nil: none
 }
 
-// checkContent reports the faults of a whole content, each at a JSON pointer into it, and compacts
+// checkContent returns the faults of a whole content, each at a JSON pointer into it, and compacts
 // its manifest.
-func (s *contentChecker) checkContent(c *checker, content *Content) {
-	content.checkForm(c)
-	s.validate(c, content.Manifest)
-}
-
-// checked returns the faults of a whole content as an error.
-func (s *contentChecker) checked(content Content) error {
+func (s *contentChecker) checkContent(content *Content) error {
 	var c checker
-	s.checkContent(&c, &content)
+	content.checkForm(&c)
+	s.validate(&c, content.Manifest)
 	return c.err()
 }
 

@@ -91,10 +91,12 @@ func (s *Templates) Install(ctx context.Context, by Principal, in Install) (Temp
 	if err != nil {
 		return Template{}, err
 	}
+	id, field := in.id()
 	var installed Template
 	answer, err := once(ctx, request, func() (answer installedAnswer, err error) {
-		installed, err = s.install(ctx, by, in, from.source(in.SourceName), addition{
-			at: at, action: event.TemplateInstalled, field: in.idField(), request: request,
+		installed, err = s.install(ctx, by, in.TemplateID, from.source(in.SourceName), addition{
+			at: at, template: Template{TemplateKey: at.template(id), Version: 1},
+			action: event.TemplateInstalled, field: field, request: request,
 		})
 		return installed.answer(), err
 	})
@@ -128,11 +130,11 @@ func (s *Templates) installedBefore(
 	return template, err
 }
 
-// install carries out a checked request of an authorized caller; add lacks the template. It reads
-// the id from the store, not from the cache, so that a taken id costs no request to the source. The
-// commit checks the id once more.
+// install installs the template with that id of a source, for an authorized caller; add lacks its
+// content. It reads the id from the store, not from the cache, so that a taken id costs no request
+// to the source. The commit checks the id once more.
 func (s *Templates) install(
-	ctx context.Context, by Principal, in Install, source SourceKey, add addition,
+	ctx context.Context, by Principal, id string, source SourceKey, add addition,
 ) (Template, error) {
 	up, err := s.upstream(ctx, source)
 	if noRow(err) {
@@ -140,8 +142,8 @@ func (s *Templates) install(
 	} else if err != nil {
 		return Template{}, err
 	}
-	key := add.at.template(in.id())
-	if _, err := s.storedTemplate(ctx, key); err == nil {
+	template := &add.template
+	if _, err := s.storedTemplate(ctx, template.TemplateKey); err == nil {
 		return Template{}, templateTaken(add.field)
 	} else if ErrorCode(err) != CodeNotFound {
 		return Template{}, err
@@ -149,16 +151,14 @@ func (s *Templates) install(
 	if s.readOnly {
 		return Template{}, errReadOnly
 	}
-	content, revision, err := s.fetch(ctx, by, up, in.TemplateID)
+	content, revision, err := s.fetch(ctx, by, up, id)
 	if err != nil {
 		return Template{}, err
 	}
-	template := Template{TemplateKey: key, Version: 1, InstalledAt: s.now()}
-	template.Content = content
-	origin := Origin{Source: up.Source, ID: in.TemplateID, URL: up.URL, Revision: revision}
-	template.originate(origin, content)
+	template.Content, template.InstalledAt = content, s.now()
 	template.UpdatedAt = template.InstalledAt
-	add.template, add.from = template, up.Registered
+	template.originate(Origin{Source: up.Source, ID: id, URL: up.URL, Revision: revision}, content)
+	add.from = up.Registered
 	return s.addTemplate(ctx, by, add)
 }
 
@@ -182,20 +182,12 @@ func (in Install) check() error {
 	return c.err()
 }
 
-// id returns the id to install under.
-func (in Install) id() string {
+// id returns the id to install under, and the field in which the caller chose it, for errors.
+func (in Install) id() (id, field string) {
 	if in.AliasID != nil {
-		return *in.AliasID
+		return *in.AliasID, "/alias_id"
 	}
-	return in.TemplateID
-}
-
-// idField returns the field in which the caller chose the id, for errors about it.
-func (in Install) idField() string {
-	if in.AliasID != nil {
-		return "/alias_id"
-	}
-	return "template_id"
+	return in.TemplateID, "template_id"
 }
 
 // addition is a template to add to an area.

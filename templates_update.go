@@ -134,7 +134,7 @@ func (s *Templates) updater(
 	// The configuration has "" as well: then LocalEdits stays "", which reconcile treats as a
 	// conflict.
 	in.LocalEdits = cmp.Or(in.LocalEdits, s.edits)
-	u := &updater{in: in, check: s.checked}
+	u := &updater{in: in, check: s.checkContent}
 	var err error
 	u.at, err = s.admitTo(ctx, by, action.TemplateInstall, id)
 	if err != nil || in.Content == nil {
@@ -188,16 +188,16 @@ func (s *Templates) update(
 // before the store's transaction. Another call may patch, update or replace the template in the
 // meantime, so change compares it with the plan once more.
 type updater struct {
-	at      place               // of the template
-	in      UpdateRequest       // checked, with LocalEdits of the configuration
-	given   string              // the revision of in.Content
-	content Content             // the source's content
-	origin  Origin              // where content comes from
-	from    time.Time           // when that source was registered
-	former  string              // the id that it had there at the last update
-	ifMatch []string            // the template must have one of these ETags; none: any
-	check   func(Content) error // validates a merged content
-	now     time.Time           // of the whole update, so that its events have the time of its row
+	at      place                // of the template
+	in      UpdateRequest        // checked, with LocalEdits of the configuration
+	given   string               // the revision of in.Content
+	content Content              // the source's content
+	origin  Origin               // where content comes from
+	from    time.Time            // when that source was registered
+	former  string               // the id that it had there at the last update
+	ifMatch []string             // the template must have one of these ETags; none: any
+	check   func(*Content) error // validates a merged content
+	now     time.Time            // of the whole update, so that its events have the time of its row
 
 	plan   plan    // of the latest try
 	result Update  // of the latest call of change, as are the events
@@ -268,7 +268,7 @@ func (u *updater) merge(ctx context.Context) error {
 		u.plan.refusal = editedLocally(conflicts)
 	} else if u.plan.merged.revision, err = merged.Revision(); err != nil {
 		return err
-	} else if err := u.check(merged); err != nil {
+	} else if err := u.check(&merged); err != nil {
 		u.plan.refusal = &Error{
 			Code: CodeEdited,
 			Message: "the source has changed, this template was edited locally, " +
