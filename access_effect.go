@@ -293,9 +293,10 @@ func (t *effectCheck) admit(actions []string, a *bundleDiff) error {
 			return forbidden("you are not allowed " + action)
 		}
 	}
-	altered := a.altered()
+	altered := lists.Index(slices.Concat(a.remove.holders(), a.changed.keys().holders()),
+		func(holder Identity) Identity { return holder })
 	for _, b := range t.holders {
-		if b.narrowedBy != "" || !altered[b.Identity] {
+		if b.narrowedBy != "" || altered[b.Identity] == nil {
 			continue
 		}
 		if of := standingIn(t.before, b).subject; of != nil {
@@ -306,15 +307,6 @@ func (t *effectCheck) admit(actions []string, a *bundleDiff) error {
 		}
 	}
 	return nil
-}
-
-// altered has the users and service accounts whose rows change or go.
-func (a *bundleDiff) altered() map[Identity]bool {
-	all := map[Identity]bool{}
-	for _, holder := range slices.Concat(a.remove.holders(), a.changed.keys().holders()) {
-		all[holder] = true
-	}
-	return all
 }
 
 // judgeBearers judges what users, service accounts and holders of keys gain and lose. An inactive
