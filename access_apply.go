@@ -260,27 +260,27 @@ func (w *AccessWrite) members(group string, join, leave []string) {
 	add(&w.Leave, leave)
 }
 
-// completeLists fills in the channels and members that the bundle leaves unchanged, and sorts the
-// others. It runs after the checks, whose pointers count positions in the bundle as it was given.
+// completeLists fills in the channels and members that the bundle leaves unchanged, and sorts
+// them. It runs after the checks, whose pointers count positions in the bundle as it was given.
 func (a *bundleDiff) completeLists() {
 	for i := range a.bundle.ServiceAccounts { // no kept reference is left to check
 		a.bundle.ServiceAccounts[i].absent = 0
 	}
 	for i := range a.bundle.Users {
-		if u := &a.bundle.Users[i]; u.Channels == nil {
+		u := &a.bundle.Users[i]
+		if u.Channels == nil {
 			before, _ := was(a.users, u.ID)
-			u.Channels = append([]Channel{}, before.Channels...)
-		} else {
-			u.Channels = lists.Sorted(u.Channels, Channel.compare)
+			u.Channels = before.Channels
 		}
+		u.Channels = lists.Sorted(u.Channels, Channel.compare)
 	}
 	for i := range a.bundle.Groups {
-		if g := &a.bundle.Groups[i]; g.Members == nil {
+		g := &a.bundle.Groups[i]
+		if g.Members == nil {
 			before, _ := was(a.groups, g.ID)
-			g.Members = append([]string{}, before.Members...)
-		} else {
-			g.Members = lists.Sorted(g.Members, strings.Compare)
+			g.Members = before.Members
 		}
+		g.Members = lists.Sorted(g.Members, strings.Compare)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -27,9 +26,6 @@ type accessRows struct {
 	changes  int64 // accessCache.changes before at was read
 	resets   int64
 }
-
-// revision is the Revision of answers from these rows, as in a [Resolution].
-func (e *accessRows) revision() string { return strconv.FormatInt(e.at, 10) }
 
 // accessCache provides the rows of access to questions about many principals. It reads all rows
 // once, and then what has changed since, when a question comes. Decisions do not use it: they read
@@ -384,11 +380,13 @@ func (s *accessCache) overlaid(
 	if err := errors.Join(wrong, err); err != nil {
 		return err
 	}
-	names := how.names(bundle)
-	names.Channels = append(names.Channels, channels...)
+	names := new(how.names(bundle))
+	if names.Channels = append(names.Channels, channels...); how.Prune {
+		names = nil
+	}
 	// When access changes between the two reads, both are made again.
 	for err = errOldRows; errors.Is(err, errOldRows); {
-		current, at, failed := s.named(ctx, names, how.Prune)
+		current, at, failed := s.named(ctx, names)
 		if failed != nil {
 			return failed
 		}
@@ -407,16 +405,27 @@ func (s *accessCache) overlaid(
 	return err
 }
 
-// named reads the named rows from the store, or all rows.
+// named reads the named rows from the store; nil: all rows.
 func (s *accessCache) named(
-	ctx context.Context, names AccessNames, all bool,
+	ctx context.Context, names *AccessNames,
 ) (rows Bundle, generation int64, err error) {
-	rows, generation, err = readRows(ctx, s.store, names, all)
+	rows, generation, err = readRows(ctx, s.store, names)
 	if err != nil {
 		return rows, 0, fault("read access", err)
 	}
 	s.cached.Hear(generation)
 	return rows, generation, nil
+}
+
+// readRows is named for any store.
+func readRows(
+	ctx context.Context, from Store, names *AccessNames,
+) (rows Bundle, generation int64, err error) {
+	read, err := from.ReadAccess(ctx, AccessRead{Named: names}, func(part Bundle) error {
+		rows.add(part)
+		return nil
+	})
+	return rows, read.Generation, err
 }
 
 // simulated returns the snapshot for a query after a bundle is applied, and whether the bundle

@@ -145,7 +145,7 @@ func (s *accessWriter) stillJudged(
 			return rows, err
 		}
 	}
-	rows, _, err = readRows(ctx, tx, e.names, e.whole)
+	rows, _, err = readRows(ctx, tx, e.names)
 	return rows, err
 }
 

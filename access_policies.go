@@ -315,7 +315,7 @@ func (s *Policies) Attach(ctx context.Context, by Principal, attachment Attachme
 	}
 	return s.accessWriter.edit(ctx, writeRequest{
 		by: by, need: []string{action.AttachmentsWrite}, doing: "attach policy", at: at,
-		names: bundle.names(),
+		names: new(bundle.names()),
 		plan: func(context.Context, Store, Bundle) (writePlan, error) {
 			return writePlan{bundle: bundle}, nil
 		},
@@ -334,7 +334,7 @@ func (s *Policies) Detach(ctx context.Context, by Principal, key AttachmentKey) 
 	}
 	one := AccessNames{Attachments: []AttachmentKey{key}}
 	return s.accessWriter.edit(ctx, writeRequest{
-		by: by, need: []string{action.AttachmentsWrite}, doing: "detach policy", names: one,
+		by: by, need: []string{action.AttachmentsWrite}, doing: "detach policy", names: &one,
 		plan: func(_ context.Context, _ Store, current Bundle) (writePlan, error) {
 			if current.Empty() {
 				return writePlan{}, notFound("there is no such attachment")
@@ -400,7 +400,7 @@ func (s *Banks) SetPolicy(
 	}
 	err = s.edit(ctx, writeRequest{
 		by: by, need: []string{action.BanksWrite}, doing: "set policy of bank", at: at,
-		names: bundle.names(),
+		names: new(bundle.names()),
 		plan: func(_ context.Context, _ Store, current Bundle) (writePlan, error) {
 			etag := ""
 			if was := bankRows.find(current, policy.BankID); was != nil {

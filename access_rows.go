@@ -171,15 +171,15 @@ func (k *rowKind[R]) find(b Bundle, id string) *R {
 }
 
 // with returns names with one id of the kind.
-func (k *rowKind[R]) with(names AccessNames, id string) AccessNames {
+func (k *rowKind[R]) with(names AccessNames, id string) *AccessNames {
 	list := k.named(&names)
 	*list = append(slices.Clip(*list), id)
-	return names
+	return &names
 }
 
 // namesOf returns the rows to read to create those of b.
-func (k *rowKind[R]) namesOf(b Bundle) AccessNames {
-	names := b.names()
+func (k *rowKind[R]) namesOf(b Bundle) *AccessNames {
+	names := new(b.names())
 	for _, a := range b.ServiceAccounts {
 		names.AccountsOf = append(names.AccountsOf, a.OwnerUserID)
 	}
@@ -209,7 +209,7 @@ func readRow[R row](
 	if err := s.authorize(ctx, by, k.read); err != nil {
 		return found, err
 	}
-	rows, _, err := s.named(ctx, k.with(AccessNames{}, id), false)
+	rows, _, err := s.named(ctx, k.with(AccessNames{}, id))
 	if err != nil {
 		return found, err
 	}
@@ -280,7 +280,7 @@ func changeRow[R row](
 			d.refused = cmp.Or(unlessMatches(k.noun, (*was).ETag(), ifMatch), d.refused)
 			*k.rows(&d.bundle) = []R{changed}
 			if k.field == accountRows.field { // only the row tells its owner
-				d.referred, _, err = readRows(ctx, tx, d.bundle.names(), false)
+				d.referred, _, err = readRows(ctx, tx, new(d.bundle.names()))
 			}
 			return d, err
 		},
@@ -360,7 +360,7 @@ func listRows[R any](ctx context.Context, s *accessWriter, l rowList[R]) iter.Se
 		if err := s.authorize(ctx, l.by, l.action); err != nil || l.missing == nil {
 			return err
 		}
-		parent, _, err := s.named(ctx, l.parent, false)
+		parent, _, err := s.named(ctx, &l.parent)
 		if err == nil && parent.Empty() {
 			err = l.missing()
 		}
@@ -405,21 +405,6 @@ func failed[R any](err error) iter.Seq2[R, error] {
 	return func(yield func(R, error) bool) {
 		yield(*new(R), err)
 	}
-}
-
-// readRows reads the named rows, or all rows.
-func readRows(
-	ctx context.Context, from Store, names AccessNames, all bool,
-) (rows Bundle, generation int64, err error) {
-	ask := AccessRead{Named: &names}
-	if all {
-		ask.Named = nil
-	}
-	read, err := from.ReadAccess(ctx, ask, func(part Bundle) error {
-		rows.add(part)
-		return nil
-	})
-	return rows, read.Generation, err
 }
 
 // ETag returns the entity tag of a user (RFC 9110, section 8.8.3), quotes included. It is a strong

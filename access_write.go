@@ -93,9 +93,12 @@ func (s *Access) Write(
 	if err != nil {
 		return err
 	}
+	names := new(how.names(bundle))
+	if how.Prune || how.Revision != "" || len(bundle.Tests) > 0 {
+		names = nil
+	}
 	return s.edit(ctx, writeRequest{
-		by: by, need: need, dry: how.DryRun, doing: "write access",
-		names: how.names(bundle), whole: how.Prune || how.Revision != "" || len(bundle.Tests) > 0,
+		by: by, need: need, dry: how.DryRun, doing: "write access", names: names,
 		plan: func(ctx context.Context, tx Store, current Bundle) (d writePlan, err error) {
 			seen := strings.Fields(how.Revision)
 			if how.Revision != "" && !slices.Contains(seen, current.Revision()) {
@@ -137,7 +140,7 @@ func (s *Access) Tests(ctx context.Context, by Principal) (all []AccessTest, err
 func (s *Access) RemoveTest(ctx context.Context, by Principal, id string) error {
 	return s.edit(ctx, writeRequest{
 		by: by, need: []string{tests.write}, doing: "remove a test",
-		names: AccessNames{Tests: []string{possibleID(id)}},
+		names: &AccessNames{Tests: []string{possibleID(id)}},
 		plan: func(_ context.Context, _ Store, current Bundle) (d writePlan, err error) {
 			if d.remove = current.keys(); len(d.remove.Tests) == 0 {
 				err = notFound("there is no such test")
@@ -174,7 +177,7 @@ func (s *Access) Export(ctx context.Context, by Principal) (Bundle, error) {
 			return Bundle{}, err
 		}
 	}
-	all, _, err := s.named(ctx, AccessNames{}, true)
+	all, _, err := s.named(ctx, nil)
 	all.Policies = slices.DeleteFunc(all.Policies, Policy.Builtin)
 	return all, err
 }
@@ -199,10 +202,9 @@ type writeRequest struct {
 	doing string   // for errors of the store
 	// forget is the user whose texts the records erase. "": nobody.
 	forget string
-	at     string      // the place of the caller's row in a bundle, which errors leave out
-	locks  Locks       // zero: ChangeAccess
-	names  AccessNames // the rows to read
-	whole  bool        // all rows are read
+	at     string       // the place of the caller's row in a bundle, which errors leave out
+	locks  Locks        // zero: ChangeAccess
+	names  *AccessNames // the rows to read; nil: all
 	// judged is the judgement of the edit outside its transaction. Nil: the transaction judges it,
 	// by rows that it reads for itself, in so many steps.
 	judged *judgement
@@ -347,7 +349,7 @@ func (e *writeRequest) planned(
 // transaction it leaves the refusals that follow those of rights, unless the edit is dry.
 func (s *accessWriter) judgeEdit(ctx context.Context, e writeRequest) (*judgement, error) {
 	store := s.base.store
-	current, at, err := s.named(ctx, e.names, e.whole)
+	current, at, err := s.named(ctx, e.names)
 	if err != nil {
 		return nil, err
 	}

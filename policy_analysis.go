@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/extsvc/svc/action"
@@ -85,7 +86,7 @@ func (s *Policies) WhoCan(
 	var found accessindex.WhoCan
 	var revision string
 	err := s.look(ctx, 0, func(all *accessRows) {
-		found, revision = all.WhoCan(allowed, bank), all.revision()
+		found, revision = all.WhoCan(allowed, bank), strconv.FormatInt(all.at, 10)
 	})
 	if err != nil {
 		return WhoCanAnswer{}, err
@@ -335,7 +336,7 @@ func (s *Access) Preview(
 		return AccessDiff{}, fault("compare access", err)
 	}
 	defer leave()
-	now, _, err := s.named(ctx, AccessNames{}, true) // first: the comparison must lack none
+	now, _, err := s.named(ctx, nil) // first: the comparison must lack none
 	if err != nil {
 		return AccessDiff{}, err
 	}
