@@ -41,34 +41,12 @@ func (p *Policy) normalize(c *checker, at string) {
 	}
 }
 
-// normalize checks the form of an attachment. checkReferences finds out
-// whether the policy and the principal exist.
-func (a *Attachment) normalize(c *checker, at string) {
-	c.id(at+"/policy_id", a.PolicyID)
-	c.grantedTo(at+"/principal_type", at+"/principal_id", a.Principal)
-	if a.Priority != int64(int32(a.Priority)) {
-		c.add(at+"/priority", "must fit into 32 bits")
-	}
-}
-
 // grantedTo refuses a principal that can have no attachment.
 func (c *checker) grantedTo(typeField, idField string, to GrantedTo) {
 	if to.Type != GrantedToUser && to.Type != GrantedToGroup {
 		c.add(typeField, `must be "user" or "group"`)
 	}
 	c.id(idField, to.ID)
-}
-
-// normalize checks a bank policy. A bank is the host's: it needs no row, and any name is good.
-func (b *BankPolicy) normalize(c *checker, at string) {
-	c.foreign(at+"/bank_id", b.BankID)
-	if b.Document == nil && b.absent.has(noDocument) {
-		return
-	}
-	b.Document = c.document(at+"/document", b.Document, func(raw []byte) error {
-		_, err := c.compiler.Schema().ParseBankDocument(raw)
-		return err
-	})
 }
 
 // namedID checks an id and a display name, which defaults to the id unless it is absent. A good id
@@ -489,4 +467,13 @@ func (how BundleWrite) removal(current, bundle Bundle) (remove AccessNames, err 
 		}
 	}
 	return remove, nil
+}
+
+// without returns the rows of b that other does not name, without built-in policies.
+func (b Bundle) without(other Bundle) Bundle {
+	for _, k := range kinds {
+		k.drop(&b, &other)
+	}
+	b.Policies = slices.DeleteFunc(b.Policies, Policy.Builtin)
+	return b
 }

@@ -410,11 +410,8 @@ func (s *accessCache) named(
 	ctx context.Context, names *AccessNames,
 ) (rows Bundle, generation int64, err error) {
 	rows, generation, err = readRows(ctx, s.store, names)
-	if err != nil {
-		return rows, 0, fault("read access", err)
-	}
 	s.cached.Hear(generation)
-	return rows, generation, nil
+	return rows, generation, fault("read access", err)
 }
 
 // readRows is named for any store.

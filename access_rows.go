@@ -83,15 +83,6 @@ func (a *bundleDiff) complete(b Bundle) Bundle {
 	return b
 }
 
-// without returns the rows of b that other does not name, without built-in policies.
-func (b Bundle) without(other Bundle) Bundle {
-	for _, k := range kinds {
-		k.drop(&b, &other)
-	}
-	b.Policies = slices.DeleteFunc(b.Policies, Policy.Builtin)
-	return b
-}
-
 func (u *User) complete(was *User) {
 	settle(&u.DisplayName, u.absent.has(noName), was.DisplayName, u.ID)
 	settle(&u.Email, u.absent.has(noEmail), was.Email, nil)
@@ -460,6 +451,28 @@ func (a *ServiceAccount) normalize(c *checker, at string) {
 	if a.ScopingPolicyID != "" {
 		c.id(at+"/scoping_policy_id", a.ScopingPolicyID)
 	}
+}
+
+// normalize checks the form of an attachment. checkReferences finds out
+// whether the policy and the principal exist.
+func (a *Attachment) normalize(c *checker, at string) {
+	c.id(at+"/policy_id", a.PolicyID)
+	c.grantedTo(at+"/principal_type", at+"/principal_id", a.Principal)
+	if a.Priority != int64(int32(a.Priority)) {
+		c.add(at+"/priority", "must fit into 32 bits")
+	}
+}
+
+// normalize checks a bank policy. A bank is the host's: it needs no row, and any name is good.
+func (b *BankPolicy) normalize(c *checker, at string) {
+	c.foreign(at+"/bank_id", b.BankID)
+	if b.Document == nil && b.absent.has(noDocument) {
+		return
+	}
+	b.Document = c.document(at+"/document", b.Document, func(raw []byte) error {
+		_, err := c.compiler.Schema().ParseBankDocument(raw)
+		return err
+	})
 }
 
 func (a ServiceAccount) check(own bool) error {

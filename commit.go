@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"sync"
 	"time"
@@ -16,40 +15,12 @@ import (
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/aead"
 	"github.com/extsvc/svc/internal/answers"
-	"github.com/extsvc/svc/internal/background"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/sequencer"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/limits"
 )
-
-// base is what all parts of a Service work on. One base belongs to one Store: a Service and its
-// nouns share one, and each [Service.WithTx] makes another.
-type base struct {
-	store         Store
-	roles         roles  // of store
-	tenant        string // whose Service this is; "": of none
-	log           *slog.Logger
-	clock         func() time.Time
-	readOnly      bool             // nothing is written
-	inTransaction bool             // the store belongs to a transaction of the host
-	cached        *readcache.Cache // nil in a transaction of the host: each call reads the store
-	drops         []func(changed Target, generation int64)
-	refuses       func(host bool) error // refuses callers of a tenant that is not served any longer
-	work          *background.Group     // nil: in a transaction of the host
-}
-
-// now returns the time to stamp on rows and events. Stores keep microseconds: with a finer time, a
-// row that was just written would differ from the same row when it is read again.
-func (s *base) now() time.Time { return s.clock().UTC().Truncate(time.Microsecond) }
-
-// onChange makes drop forget what is cached of a target that changed at a generation or earlier.
-// Call it while the Service is assembled: no lock guards the list. Mutations and the follower of
-// the store call drop concurrently, so it must be quick, safe for that, and do no I/O.
-func (s *base) onChange(drop func(changed Target, generation int64)) {
-	s.drops = append(s.drops, drop)
-}
 
 // forget drops cached rows that changed. Calls also use it for targets that the store shows to be
 // changed by another call, which may not have dropped them yet. It runs after the commit and before
@@ -75,6 +46,15 @@ func (s *base) changes(ctx context.Context, since int64) (StoreChanges, error) {
 	defer cancel()
 	changes, err := s.store.Changes(own, since)
 	return changes, lateStore(ctx, own, err)
+}
+
+// lateStore returns err as ErrUnavailable when own, which limits a call of the store, has ended and
+// the caller's ctx has not.
+func lateStore(ctx, own context.Context, err error) error {
+	if err == nil || own.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	return fmt.Errorf("%w: the store does not answer in time: %v", ErrUnavailable, err)
 }
 
 // committer commits changes and reports their events. Every mutation with an event goes through

@@ -157,6 +157,15 @@ func (e *Error) sentence() string {
 	return strings.ReplaceAll(strings.TrimPrefix(e.Field, "/"), "/", ".") + " " + e.Message
 }
 
+// firstMessage returns the text of the first error, with its field.
+func firstMessage(err error) string {
+	first, is := errors.AsType[*Error](err)
+	if !is {
+		return "it cannot be read"
+	}
+	return first.Field + " " + first.Message
+}
+
 // Errors returns every [Error] in err's tree, in order, not copies; nil when it has none. It looks
 // into joined and wrapped errors ([errors.Join], fmt's %w), 10,000 at most, but not at the cause of
 // an Error.
@@ -243,6 +252,14 @@ func tooComplex(then string, err error) *Error {
 
 var errReadOnly error = &Error{Code: CodeReadOnly, Message: "this server is read-only at present"}
 
+// lacks answers a call that needs an optional role of the store.
+func lacks(role string) *Error {
+	return &Error{Code: CodeInternal, Message: "the store has no " + role}
+}
+
+// auditRole is what a store of [Service.WithTx] may lack. New has checked its own store.
+const auditRole = "audit records (svc.AuditStore)"
+
 // doing is fault for many errors.
 func doing(what string) func(error) error {
 	return func(err error) error { return fault(what, err) }
@@ -273,22 +290,6 @@ func fault(doing string, err error) error {
 		err = errors.New(err.Error()) // an unexpected outcome is none for the caller
 	}
 	return &Error{Code: code, Message: message, Err: err}
-}
-
-// lateStore returns err as ErrUnavailable when own, which limits a call of the store, has ended and
-// the caller's ctx has not.
-func lateStore(ctx, own context.Context, err error) error {
-	if err == nil || own.Err() == nil || ctx.Err() != nil {
-		return err
-	}
-	return fmt.Errorf("%w: the store does not answer in time: %v", ErrUnavailable, err)
-}
-
-// recovered makes a panic of a function of the host an error. Defer it where nobody above recovers.
-func recovered(doing string, err *error) {
-	if cause := recover(); cause != nil {
-		*err = fault(doing, fmt.Errorf("panic: %v", cause))
-	}
 }
 
 // roundUp returns the first time at or after t that a row can have. Stores compare microseconds: a
@@ -420,16 +421,6 @@ func (c *checker) optionalText(field string, s *string, limit int) {
 		c.add(field, "must not be an API key")
 	} else if s != nil {
 		c.text(field, *s, limit)
-	}
-}
-
-func (c *checker) labels(field string, labels []string) {
-	if len(labels) > limits.Labels {
-		c.add(field, fmt.Sprintf("must have at most %d elements", limits.Labels))
-		return
-	}
-	for i, label := range labels {
-		c.text(field+"/"+strconv.Itoa(i), label, limits.LabelLength)
 	}
 }
 

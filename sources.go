@@ -418,15 +418,6 @@ var ErrBadEntry = errors.New("bad entry")
 // several sources go on with the others.
 var ErrSourceWaits = errors.New("too many answers of sources are being read")
 
-// firstMessage returns the text of the first error, with its field.
-func firstMessage(err error) string {
-	first, is := errors.AsType[*Error](err)
-	if !is {
-		return "it cannot be read"
-	}
-	return first.Field + " " + first.Message
-}
-
 // byEntry groups installations by the id of the catalogue entry that they came from, in order of
 // id. One entry may be installed under several aliases.
 func byEntry(list []Installation) map[string][]Installation {

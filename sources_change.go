@@ -80,15 +80,6 @@ func (a place) roomForSource(name string) func(ctx context.Context, tx Store) er
 	})
 }
 
-// lockOwner returns the lock of a change that removes a personal source or relies on it, or adds to
-// the area of its owner; nil for a source of the server.
-func (k SourceKey) lockOwner() func(ctx context.Context, tx Store) error {
-	if k.Scope == ScopeServer {
-		return nil
-	}
-	return lockHolder(Identity{Kind: KindUser, ID: k.Owner})
-}
-
 // newSource validates the form of a registration and returns its row. The row has no scope, no
 // times, no token and no name from the URL yet. It needs neither rights nor the marketplace, so it
 // comes first.

@@ -119,11 +119,28 @@ type TemplateQuery struct {
 	Limit              int // the most templates to list, not negative; 0: all
 }
 
+// TemplatePage asks for one chunk of a list of templates.
+type TemplatePage struct {
+	Scope         Scope
+	Owner         string
+	TemplateQuery // its Limit is > 0, its Skip at most 1<<30
+}
+
 // filter refuses texts that a store cannot compare. A text that is longer than a label can be is no
 // error: it finds nothing.
 func (c *checker) filter(category, tag string) {
 	c.text("category", category, limits.NameLength)
 	c.text("tag", tag, limits.NameLength)
+}
+
+func (c *checker) labels(field string, labels []string) {
+	if len(labels) > limits.Labels {
+		c.add(field, fmt.Sprintf("must have at most %d elements", limits.Labels))
+		return
+	}
+	for i, label := range labels {
+		c.text(field+"/"+strconv.Itoa(i), label, limits.LabelLength)
+	}
 }
 
 // TemplatePatch is a partial update: nil leaves a field untouched. Lists and the manifest are

@@ -287,3 +287,12 @@ func (a place) room(
 		}
 	}
 }
+
+// lockOwner returns the lock of a change that removes a personal source or relies on it, or adds to
+// the area of its owner; nil for a source of the server.
+func (k SourceKey) lockOwner() func(ctx context.Context, tx Store) error {
+	if k.Scope == ScopeServer {
+		return nil
+	}
+	return lockHolder(Identity{Kind: KindUser, ID: k.Owner})
+}

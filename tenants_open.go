@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -355,6 +356,13 @@ func (s *tenantService) closeBoth() (err error) {
 		err = s.service.Close()
 	}
 	return errors.Join(err, s.close())
+}
+
+// recovered makes a panic of a function of the host an error. Defer it where nobody above recovers.
+func recovered(doing string, err *error) {
+	if cause := recover(); cause != nil {
+		*err = fault(doing, fmt.Errorf("panic: %v", cause))
+	}
 }
 
 // shut lets nobody use a tenant that nobody but the caller uses, and takes it out of the list of
