@@ -415,7 +415,7 @@ func (w *AccessWrite) moved(channels []Channel) {
 
 // before returns the rows that w changes or removes, as they were. Of the members of a group, it
 // has those that leave.
-func (a *bundleDiff) before(w AccessWrite) rowsByTarget {
+func (a *bundleDiff) before(w AccessWrite) map[Target]any {
 	var b Bundle
 	named := a.changed.keys()
 	for _, n := range []AccessNames{named, a.remove, {Groups: a.left}} {
@@ -427,15 +427,15 @@ func (a *bundleDiff) before(w AccessWrite) rowsByTarget {
 }
 
 // after returns the rows that w writes. Of the members of a group, it has those that join.
-func (a *bundleDiff) after(w AccessWrite) rowsByTarget {
+func (a *bundleDiff) after(w AccessWrite) map[Target]any {
 	b := a.changed
 	b.Groups = slices.Clone(b.Groups)
 	groups.find(&a.rowsByKey, &AccessNames{Groups: a.left}, &b)
 	return b.byTarget(w.Join)
 }
 
-// byTarget returns the forms of all rows. members replace those of the groups.
-func (b Bundle) byTarget(members []Membership) rowsByTarget {
+// byTarget returns the JSON forms of all rows, for events. members replace those of the groups.
+func (b Bundle) byTarget(members []Membership) map[Target]any {
 	of := map[string][]string{}
 	for _, m := range members {
 		of[m.Group] = append(of[m.Group], m.User)
@@ -446,7 +446,7 @@ func (b Bundle) byTarget(members []Membership) rowsByTarget {
 	}
 	b.Users = lists.Map(b.Users, User.brief)
 	b.ServiceAccounts = lists.Map(b.ServiceAccounts, ServiceAccount.brief)
-	all := rowsByTarget{}
+	all := map[Target]any{}
 	for _, k := range kinds {
 		targets := k.targets(&b)
 		if forms := k.forms(&b); forms != nil {

@@ -484,16 +484,11 @@ func (s *accessCache) previewed(
 	return before, after, turned, err
 }
 
-// sendersAfter returns the users who have channels after users are written over those of the store.
-func sendersAfter(write, stored []User) map[Channel]string {
-	of, seen := map[Channel]string{}, map[string]bool{}
-	for _, u := range slices.Concat(write, stored) {
-		for _, channel := range u.Channels {
-			if !seen[u.ID] {
-				of[channel] = u.ID
-			}
-		}
-		seen[u.ID] = true
-	}
-	return of
+// testsAfter returns the tests after w is written over those that are kept.
+func (w AccessWrite) testsAfter(kept []AccessTest) []AccessTest {
+	after := Bundle{Tests: kept}
+	gone := w.Remove.removed()
+	tests.drop(&after, &gone)
+	tests.drop(&after, &w.Bundle)
+	return append(after.Tests, w.Tests...)
 }

@@ -469,7 +469,8 @@ func (s *accessWriter) eventsOf(a *bundleDiff, w AccessWrite) []Event {
 	if s.committer.keep || s.onEvent != nil { // else nothing reads the rows
 		was, is := a.before(w), a.after(w)
 		for i := range events {
-			events[i].Was, events[i].Is = was.row(events[i].Target), is.row(events[i].Target)
+			of := events[i].Target
+			events[i].Was, events[i].Is = eventRow(was[of]), eventRow(is[of])
 		}
 	}
 	return events

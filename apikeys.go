@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/batching"
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/limits"
@@ -310,11 +311,6 @@ func (k *APIKey) retire(now time.Time, overlap time.Duration) {
 	}
 }
 
-// expiredBefore reports whether k has an expiry that is before a time.
-func (k *APIKey) expiredBefore(at time.Time) bool {
-	return !k.ExpiresAt.IsZero() && k.ExpiresAt.Before(at)
-}
-
 // sameSettings reports whether the fields that a patch may change are equal.
 func (k APIKey) sameSettings(other APIKey) bool {
 	return equalText(k.Description, other.Description) &&
@@ -334,6 +330,20 @@ type APIKeyPage struct {
 	Holder          Identity // zero: the keys of all holders
 	ScopingPolicyID string   // "": any or none
 	KeyQuery                 // its Limit is > 0
+}
+
+// keyBatcher is what the stores of package postgres have besides: for databases with many writers.
+type keyBatcher interface {
+	// AddAPIKeys adds those keys of a batch that nothing prevents, and queues their events as
+	// QueueAudit does, in one transaction. It waits for others no longer than a moment. added[i] is
+	// false, and key i not added, when
+	//
+	//   - its Holder has the most keys, with those before it in the batch;
+	//   - another transaction has locked its Holder or access, or locked its caller's key to change it;
+	//   - its caller's key is revoked, or has changed since that generation;
+	//   - other targets than sources, templates and keys have changed since then;
+	//   - the store does not know all that.
+	AddAPIKeys(ctx context.Context, b batching.Keys[APIKey, Event]) (added []bool, err error)
 }
 
 // LastUse records when a key was last accepted, to the minute.

@@ -460,7 +460,7 @@ func sweepKey(
 	ctx context.Context, tx Store, key APIKey, before, now time.Time,
 ) (events []Event, err error) {
 	return events, tx.ChangeAPIKey(ctx, key.Holder, key.ID, func(k *APIKey) (bool, error) {
-		if events = nil; !k.expiredBefore(before) {
+		if events = nil; k.ExpiresAt.IsZero() || !k.ExpiresAt.Before(before) {
 			return false, nil
 		}
 		k.retire(now, 0)

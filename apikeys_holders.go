@@ -139,8 +139,14 @@ func (s *keyIssuer) authorizeIssue(
 		return b, err
 	}
 	if by.Kind != KindHost {
+		// The keys of the holder would give its rights to the caller. iam:banks:grant stands for all
+		// rights but those of the control plane.
 		b.covers = true
-		if err := s.covers(ctx, by, &b); err != nil {
+		caller, _, err := s.standing(ctx, by.holder(), controlPlane)
+		if err == nil && !caller.Rights.Permits(by.vouched(), action.BanksGrant) {
+			err = s.weigh(ctx, by, &b)
+		}
+		if err != nil {
 			return b, err
 		}
 	}
@@ -149,16 +155,6 @@ func (s *keyIssuer) authorizeIssue(
 		err = forbidden("the host application does not know the owner of the service account")
 	}
 	return b, err
-}
-
-// covers refuses a holder that has a right which the caller lacks: its keys would give that right
-// to the caller. iam:banks:grant stands for all rights but those of the control plane.
-func (s *keyIssuer) covers(ctx context.Context, by Principal, b *basis) error {
-	caller, _, err := s.standing(ctx, by.holder(), controlPlane)
-	if err != nil || caller.Rights.Permits(by.vouched(), action.BanksGrant) {
-		return err
-	}
-	return s.weigh(ctx, by, b)
 }
 
 // weigh judges, by the store's present rows, the rights that the holder of a basis has and its

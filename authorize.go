@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/accessindex"
 	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/lists"
@@ -45,31 +44,6 @@ func authorizeSelf(by Principal) error {
 		return forbidden("only a user or a service account has rights of its own")
 	}
 	return nil
-}
-
-// scoped is one of the two halves of sources and templates: those of the server, or the personal
-// ones.
-type scoped struct {
-	*authorizer
-	personal bool
-}
-
-// admit returns the area that the caller may use in this half. The caller needs action in the
-// personal half, and [action.TemplateAdmin] in that of the server.
-func (s *scoped) admit(ctx context.Context, by Principal, action string) (place, error) {
-	if s.personal {
-		return s.own(ctx, by, action)
-	}
-	action = s.need(action)
-	return place{scope: ScopeServer, basis: basis{action: action}}, s.authorize(ctx, by, action)
-}
-
-// need returns the action that a caller needs in this half: personal is that of the personal one.
-func (s *scoped) need(personal string) string {
-	if s.personal {
-		return personal
-	}
-	return action.TemplateAdmin
 }
 
 // own returns the personal area of a caller who is allowed action. A service account uses the area

@@ -15,6 +15,7 @@ import (
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/aead"
 	"github.com/extsvc/svc/internal/answers"
+	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/sequencer"
@@ -282,6 +283,15 @@ func (s *base) sign(by Principal, events []Event) []Event {
 			uuid.Must(uuid.NewV7()), s.tenant, by.Identity(), by.key
 	}
 	return events
+}
+
+// eventRow returns a row of access as events have it, of its JSON form; nil: there is no row.
+func eventRow(form any) json.RawMessage {
+	if form == nil {
+		return nil
+	}
+	text, _ := strictjson.Marshal(form) // rows hold valid text and documents
+	return jcs.Bounded(text, limits.EventRow)
 }
 
 // announce reports events to the host. Call it after the commit, once what changed is dropped.

@@ -195,6 +195,11 @@ func MapFields(err error, field func(*Error) string) error {
 	return joined(all)
 }
 
+// under puts a prefix before the pointers of copies of errors.
+func under(prefix string, err error) error {
+	return MapFields(err, func(e *Error) string { return prefix + e.Field })
+}
+
 // joined returns nil for no errors, a single error as it is, and several joined.
 func joined(errs []*Error) error {
 	if len(errs) == 1 {

@@ -15,8 +15,6 @@ import (
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/readcache"
-	"github.com/extsvc/svc/internal/strictjson"
-	"github.com/extsvc/svc/limits"
 )
 
 // AuditRecord is a kept Event and its place in the chain of all records. It never changes, but
@@ -347,17 +345,4 @@ func (t Target) Attachment() AttachmentKey {
 func (t Target) Channel() Channel {
 	provider, sender, _ := strings.Cut(t.ID, ":")
 	return Channel{Provider: provider, SenderID: sender}
-}
-
-// rowsByTarget are rows of access in the form of a bundle, for events.
-type rowsByTarget map[Target]any
-
-// row returns a row as events have it; nil: there is none.
-func (r rowsByTarget) row(of Target) json.RawMessage {
-	form, found := r[of]
-	if !found {
-		return nil
-	}
-	text, _ := strictjson.Marshal(form) // rows hold valid text and documents
-	return jcs.Bounded(text, limits.EventRow)
 }

@@ -39,6 +39,14 @@ type Identity struct {
 // Scope says whether a source or template belongs to the server or to a user.
 type Scope string
 
+// SourceKey names a source. Its three fields together are unique. Owner is "" exactly when Scope is
+// ScopeServer.
+type SourceKey struct {
+	Scope Scope
+	Owner string
+	Name  string
+}
+
 // The scopes. Rows of the server have no owner. Personal rows belong to a user.
 const (
 	ScopeServer   Scope = "server"
@@ -465,17 +473,6 @@ func (n AccessNames) holders() (all []Identity) {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
 	})
 	return all
-}
-
-// sender refuses a sender other than "provider:id": an id, and a foreign name that may have colons.
-func (c *checker) sender(field, provider, id string) {
-	if provider == "" || id == "" {
-		c.add(field, `must be "provider:id"`)
-	} else if problem := text.IDProblem(provider, limits.IDLength); problem != "" {
-		c.add(field, "must have a provider that is an id, which "+problem)
-	} else {
-		c.lookupForeign(field, id)
-	}
 }
 
 // hostError is an error of a function of the host. It hides an [*Error], which is about something

@@ -10,7 +10,6 @@ import (
 
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/background"
-	"github.com/extsvc/svc/internal/batching"
 	"github.com/extsvc/svc/internal/readcache"
 )
 
@@ -386,6 +385,16 @@ func happened(at time.Time, action event.Action, targets ...Target) []Event {
 	return events
 }
 
+// Target returns the source as the target of events and change feeds.
+func (k SourceKey) Target() Target {
+	return Target{Kind: event.TargetSource, ID: k.Name, Scope: k.Scope, Owner: k.Owner}
+}
+
+// Target returns the template as the target of events and change feeds.
+func (k TemplateKey) Target() Target {
+	return Target{Kind: event.TargetTemplate, ID: k.ID, Scope: k.Scope, Owner: k.Owner}
+}
+
 // AnswerStore is an optional role: it keeps the answers to requests with an idempotency key, and
 // the report for [Templates.LastCheck]. Without it such requests are refused. Its writes are no
 // mutations: the generation stays. An answer that has expired by the time now counts as deleted.
@@ -432,20 +441,6 @@ type StatsStore interface {
 	Hears() bool
 	// CountEvents counts, up to most, the events in the outbox, claimed or not.
 	CountEvents(ctx context.Context, most int) (int, error)
-}
-
-// keyBatcher is what the stores of package postgres have besides: for databases with many writers.
-type keyBatcher interface {
-	// AddAPIKeys adds those keys of a batch that nothing prevents, and queues their events as
-	// QueueAudit does, in one transaction. It waits for others no longer than a moment. added[i] is
-	// false, and key i not added, when
-	//
-	//   - its Holder has the most keys, with those before it in the batch;
-	//   - another transaction has locked its Holder or access, or locked its caller's key to change it;
-	//   - its caller's key is revoked, or has changed since that generation;
-	//   - other targets than sources, templates and keys have changed since then;
-	//   - the store does not know all that.
-	AddAPIKeys(ctx context.Context, b batching.Keys[APIKey, Event]) (added []bool, err error)
 }
 
 // roles holds the optional roles of a store. nil: the store lacks the role.

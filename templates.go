@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/text"
@@ -55,11 +54,6 @@ func (k TemplateKey) Compare(other TemplateKey) int {
 		cmp.Compare(k.Owner, other.Owner),
 		cmp.Compare(k.ID, other.ID),
 	)
-}
-
-// Target returns the template as the target of events and change feeds.
-func (k TemplateKey) Target() Target {
-	return Target{Kind: event.TargetTemplate, ID: k.ID, Scope: k.Scope, Owner: k.Owner}
 }
 
 // template returns the key of a template of the area. All methods of [Templates] use these keys
