@@ -21,39 +21,12 @@ var errEditing = &Error{
 	Code: CodeUnavailable, Message: "another call is changing access: try again",
 }
 
-// standing are the rights of a holder, as if the holder were active. Nil subject: it has no row.
-type standing struct {
-	subject *policy.Subject
-	active  bool
-}
-
 func standingIn(r *accessindex.Index, of rightsHolder) standing {
 	q := AccessQuery{Identity: of.Identity, ScopingPolicyID: of.narrowedBy, Bare: true}
 	p := snapshot(r, q, "").rights(of)
 	if p.subject != nil {
 		p.subject.Grants = r.Grants(p.subject.UserID)
 	}
-	return p
-}
-
-// rights returns the rights of a holder, who is the subject of a.
-func (a AccessSnapshot) rights(of rightsHolder) (p standing) {
-	switch {
-	case of.Kind == KindServiceAccount && a.ServiceAccount != nil:
-		account := *a.ServiceAccount
-		p.active, account.Inactive = !account.Inactive, false
-		a.ServiceAccount = &account
-	case of.Kind == KindUser && a.User != nil:
-		p.active = !a.User.Inactive
-	default:
-		return p
-	}
-	if a.User != nil {
-		a.User = &User{ID: a.User.ID}
-	}
-	subject := a.subject(of.Identity)
-	a.narrow(&subject, of.narrowedBy)
-	p.subject = &subject
 	return p
 }
 
@@ -149,17 +122,6 @@ func (s *accessWriter) stillJudged(
 	return rows, err
 }
 
-// stillNarrowed returns errOldRows unless a judged edit changes the keys of the same holders.
-func stillNarrowed(
-	ctx context.Context, tx Store, e writeRequest, w AccessWrite, a *bundleDiff,
-) error {
-	narrowed, err := narrowedHolders(ctx, tx, e.by, w, a.moved(w))
-	if err == nil && !slices.Equal(narrowed, e.judged.narrowed) {
-		err = errOldRows
-	}
-	return err
-}
-
 // narrowedHolders returns the holders of keys whose narrowing w may change, each once: by the policy,
 // or by the owner of the account, for whom ${user} stands. An expired or disabled key counts: it may
 // be enabled. A narrowed caller is one of them, also without a key.
@@ -188,6 +150,20 @@ func narrowedHolders(
 		}
 	}
 	return all, nil
+}
+
+// holders returns the users and service accounts that n names, in one order for all transactions.
+func (n AccessNames) holders() (all []Identity) {
+	for _, id := range n.Users {
+		all = append(all, Identity{KindUser, id})
+	}
+	for _, id := range n.ServiceAccounts {
+		all = append(all, Identity{KindServiceAccount, id})
+	}
+	slices.SortFunc(all, func(a, b Identity) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
+	})
+	return all
 }
 
 // senders returns the senders that w maps to another user, or to nobody. An inactive user counts as
@@ -364,16 +340,6 @@ func (t *effectCheck) judgePublic() error {
 		}
 	}
 	return nil
-}
-
-// refuseExcess names who gains or loses a right that the caller lacks.
-func refuseExcess(who string, x policy.Excess) *Error {
-	verb := "would newly be allowed "
-	if x.Taken {
-		verb = "would lose "
-	}
-	return forbidden(who + " " + verb + x.Action + " on bank " + quote(x.Bank) +
-		", which you are not allowed")
 }
 
 // lostAdministrator reports whether an active user is no administrator any longer.

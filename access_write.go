@@ -249,8 +249,12 @@ const shortSteps = policy.MaxSteps / 64
 func (s *accessWriter) tryEdit(ctx context.Context, e writeRequest) error {
 	e.steps = policy.MaxSteps
 	switch {
-	case e.dry:
-		return s.tryDry(ctx, e)
+	case e.dry: // without a transaction: no writer waits for it
+		for {
+			if _, err := s.judgeLong(ctx, e); !errors.Is(err, errOldRows) {
+				return err
+			}
+		}
 	case e.by.Kind == KindHost || s.inTransaction:
 		return s.commitEdit(ctx, e)
 	}
@@ -265,15 +269,6 @@ func (s *accessWriter) tryEdit(ctx context.Context, e writeRequest) error {
 		err = ErrChanged
 	}
 	return err
-}
-
-// tryDry judges an edit without a transaction: no writer waits for it.
-func (s *accessWriter) tryDry(ctx context.Context, e writeRequest) error {
-	for {
-		if _, err := s.judgeLong(ctx, e); !errors.Is(err, errOldRows) {
-			return err
-		}
-	}
 }
 
 // judgeLong is judgeEdit for work that may be long.
@@ -313,10 +308,15 @@ func (s *accessWriter) tryJudged(ctx context.Context, e writeRequest) (err error
 	return err
 }
 
+// commitEdit writes an edit. Its lock makes others wait that change access, and those who rely on it
+// unless the change adds users.
 func (s *accessWriter) commitEdit(ctx context.Context, e writeRequest) error {
-	write := func(ctx context.Context, tx Store) ([]Event, error) { return s.write(ctx, tx, e) }
 	return s.commit(ctx, change{
-		by: e.by, access: true, forget: e.forget, done: e.done, lock: e.lock, write: write,
+		by: e.by, access: true, forget: e.forget, done: e.done,
+		lock: func(ctx context.Context, tx Store) error {
+			return tx.Lock(ctx, cmp.Or(e.locks, Locks{ChangeAccess: true}))
+		},
+		write: func(ctx context.Context, tx Store) ([]Event, error) { return s.write(ctx, tx, e) },
 	})
 }
 
@@ -391,7 +391,10 @@ func (s *accessWriter) write(ctx context.Context, tx Store, e writeRequest) ([]E
 	switch {
 	case e.by.Kind == KindHost:
 	case e.judged != nil:
-		err = stillNarrowed(ctx, tx, e, w, a)
+		narrowed, failed := narrowedHolders(ctx, tx, e.by, w, a.moved(w))
+		if err = failed; err == nil && !slices.Equal(narrowed, j.narrowed) {
+			err = errOldRows // the edit changes the keys of other holders by now
+		}
 	default:
 		err = s.judgeWrite(ctx, tx, e, w, a, j, func(do func(all *accessRows)) error {
 			all, err := s.readAll(ctx, tx)
@@ -407,11 +410,6 @@ func (s *accessWriter) write(ctx context.Context, tx Store, e writeRequest) ([]E
 	w.NewUsers = e.locks.AddUsers
 	j.written = &w
 	return s.save(ctx, tx, w, a)
-}
-
-// lock makes others wait that change access, and those who rely on it unless the change adds users.
-func (e *writeRequest) lock(ctx context.Context, tx Store) error {
-	return tx.Lock(ctx, cmp.Or(e.locks, Locks{ChangeAccess: true}))
 }
 
 // save writes w. It revokes the keys of holders that it removes, and forgets their answers.

@@ -413,12 +413,12 @@ func (b *basis) checkHolder(by Principal, now AccessSnapshot) error {
 	switch {
 	case b.row && b.holder.Kind == KindServiceAccount && (now.ServiceAccount == nil ||
 		b.owner != "" && now.ServiceAccount.OwnerUserID != b.owner):
-		return accountRows.missing()
+		return notFound("there is no such service account")
 	case b.row && b.holder.Kind == KindUser && now.User == nil:
 		if b.holder == by.Identity() {
 			return unknownMe()
 		}
-		return userRows.missing()
+		return notFound("there is no such user")
 	case b.scoping != "" && now.Narrowing == nil && builtins[b.scoping] == nil:
 		return unknownScoping()
 	}

@@ -20,51 +20,12 @@ import (
 // only.
 const controlPlane = "*"
 
-// authorizer authorizes callers. Its decisions rest on cached rows, as those of [Service.Decide]
-// do, and use the same engine.
-type authorizer struct {
-	*base
-	compiler *policy.Compiler
-}
-
-// authorize refuses callers without the control-plane action. The host always passes, unless ctx
-// has ended. Methods call it before they read a row that they would show, so that a caller without
-// rights cannot learn from the answer what exists.
-func (s *authorizer) authorize(ctx context.Context, by Principal, action string) error {
-	if by.Kind == KindHost {
-		return fault("authorize", ctx.Err())
-	}
-	_, err := s.permitted(ctx, by, action)
-	return err
-}
-
 // authorizeSelf refuses callers without own rights.
 func authorizeSelf(by Principal) error {
 	if by.Kind != KindUser && by.Kind != KindServiceAccount {
 		return forbidden("only a user or a service account has rights of its own")
 	}
 	return nil
-}
-
-// own returns the personal area of a caller who is allowed action. A service account uses the area
-// of its owner, with its own rights. The host and unmapped senders have no area.
-func (s *authorizer) own(ctx context.Context, by Principal, action string) (place, error) {
-	if err := authorizeSelf(by); err != nil {
-		return place{}, err
-	}
-	caller, err := s.permitted(ctx, by, action)
-	if err != nil {
-		return place{}, err
-	}
-	at := place{scope: ScopePersonal, owner: by.ID}
-	if by.Kind == KindServiceAccount {
-		at.owner = caller.Owner
-	}
-	if at.owner == "" {
-		return place{}, forbidden("a service account without a row has no owner")
-	}
-	at.basis = basis{action: action, owner: at.owner, row: caller.User != ""}
-	return at, nil
 }
 
 // permitted returns the standing of a caller who is allowed the control-plane action. It always
@@ -103,6 +64,16 @@ func withinCeiling(caller *policy.Rights, vouched []string, holder *policy.Right
 		return forbidden("the holder of these keys is allowed " + action + ", but you are not")
 	}
 	return nil
+}
+
+// refuseExcess names who gains or loses a right that the caller lacks.
+func refuseExcess(who string, x policy.Excess) *Error {
+	verb := "would newly be allowed "
+	if x.Taken {
+		verb = "would lose "
+	}
+	return forbidden(who + " " + verb + x.Action + " on bank " + quote(x.Bank) +
+		", which you are not allowed")
 }
 
 // standing returns the inputs of a decision: cached ones while they are valid, else the store's
@@ -221,6 +192,33 @@ func (a AccessSnapshot) standing(who Identity) policy.Subject {
 type rightsHolder struct {
 	Identity
 	narrowedBy string
+}
+
+// standing are the rights of a holder, as if the holder were active. Nil subject: it has no row.
+type standing struct {
+	subject *policy.Subject
+	active  bool
+}
+
+// rights returns the rights of a holder, who is the subject of a.
+func (a AccessSnapshot) rights(of rightsHolder) (p standing) {
+	switch {
+	case of.Kind == KindServiceAccount && a.ServiceAccount != nil:
+		account := *a.ServiceAccount
+		p.active, account.Inactive = !account.Inactive, false
+		a.ServiceAccount = &account
+	case of.Kind == KindUser && a.User != nil:
+		p.active = !a.User.Inactive
+	default:
+		return p
+	}
+	if a.User != nil {
+		a.User = &User{ID: a.User.ID}
+	}
+	subject := a.subject(of.Identity)
+	a.narrow(&subject, of.narrowedBy)
+	p.subject = &subject
+	return p
 }
 
 func (b rightsHolder) String() string {

@@ -86,6 +86,9 @@ var errSingle = errors.New("needs a transaction for itself")
 // rejudgments is how often a change is judged again because rights have changed in the meantime.
 const rejudgments = 8
 
+// errStaleRights says that the rights of a caller or a holder differ from those that were judged.
+var errStaleRights = errors.New("rights have changed since they were judged")
+
 // change is a mutation of the store, and what belongs to it.
 type change struct {
 	by Principal // signs the events

@@ -230,6 +230,12 @@ func ErrorCode(err error) Code {
 	return CodeInternal
 }
 
+// hostError is an error of a function of the host. It hides an [*Error], which is about something
+// else, such as another server that the function has asked. errors.Is still finds its causes.
+type hostError struct{ error }
+
+func (e hostError) Is(target error) bool { return errors.Is(e.error, target) }
+
 // Invalid returns an [Error] of CodeInvalid about a field, also for a host's own checks. Callers
 // see the message: the rest of a sentence that begins with the field, without a full stop and a
 // secret, as "must be at most 10".
@@ -485,9 +491,6 @@ func unlessMatches(name, tag string, ifMatch []string) error {
 		Message: "the " + name + " has changed since you read it: read it again",
 	}
 }
-
-// errStaleRights says that the rights of a caller or a holder differ from those that were judged.
-var errStaleRights = errors.New("rights have changed since they were judged")
 
 // keyReused refuses an idempotency key that stands for another request, or for an answer that is of
 // no use any longer.

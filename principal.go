@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/extsvc/svc/internal/policy"
@@ -84,6 +83,45 @@ type basis struct {
 
 	free    bool // a revocation: it waits for no change of access, and not for the caller's key
 	keyless bool // the change may have ended the caller's own key
+}
+
+// authorizer authorizes callers. Its decisions rest on cached rows, as those of [Service.Decide]
+// do, and use the same engine.
+type authorizer struct {
+	*base
+	compiler *policy.Compiler
+}
+
+// authorize refuses callers without the control-plane action. The host always passes, unless ctx
+// has ended. Methods call it before they read a row that they would show, so that a caller without
+// rights cannot learn from the answer what exists.
+func (s *authorizer) authorize(ctx context.Context, by Principal, action string) error {
+	if by.Kind == KindHost {
+		return fault("authorize", ctx.Err())
+	}
+	_, err := s.permitted(ctx, by, action)
+	return err
+}
+
+// own returns the personal area of a caller who is allowed action. A service account uses the area
+// of its owner, with its own rights. The host and unmapped senders have no area.
+func (s *authorizer) own(ctx context.Context, by Principal, action string) (place, error) {
+	if err := authorizeSelf(by); err != nil {
+		return place{}, err
+	}
+	caller, err := s.permitted(ctx, by, action)
+	if err != nil {
+		return place{}, err
+	}
+	at := place{scope: ScopePersonal, owner: by.ID}
+	if by.Kind == KindServiceAccount {
+		at.owner = caller.Owner
+	}
+	if at.owner == "" {
+		return place{}, forbidden("a service account without a row has no owner")
+	}
+	at.basis = basis{action: action, owner: at.owner, row: caller.User != ""}
+	return at, nil
 }
 
 // Locks are what a transaction locks. All transactions lock in one order: access, holders, the
@@ -460,23 +498,3 @@ func ParseDocument(raw []byte) (Document, error) {
 	}
 	return d, c.err()
 }
-
-// holders returns the users and service accounts that n names, in one order for all transactions.
-func (n AccessNames) holders() (all []Identity) {
-	for _, id := range n.Users {
-		all = append(all, Identity{KindUser, id})
-	}
-	for _, id := range n.ServiceAccounts {
-		all = append(all, Identity{KindServiceAccount, id})
-	}
-	slices.SortFunc(all, func(a, b Identity) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
-	})
-	return all
-}
-
-// hostError is an error of a function of the host. It hides an [*Error], which is about something
-// else, such as another server that the function has asked. errors.Is still finds its causes.
-type hostError struct{ error }
-
-func (e hostError) Is(target error) bool { return errors.Is(e.error, target) }

@@ -289,23 +289,20 @@ func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]stri
 	} else if err != nil {
 		return nil, fault("read source", err)
 	}
-	var keys []TemplateKey
+	var ids []string
 	err = s.commit(ctx, change{by: by, basis: &at.basis, begin: s.changesTemplates, write: func(
 		ctx context.Context, tx Store,
 	) (rebound []Event, err error) {
-		// The last call of write counts: it sets keys and events from the start.
-		keys, err = tx.RebindTemplates(ctx, source.SourceKey, source.URL)
+		keys, err := tx.RebindTemplates(ctx, source.SourceKey, source.URL)
+		ids = []string{} // the last call of write counts
 		for _, key := range keys {
+			ids = append(ids, key.ID)
 			rebound = append(rebound, happened(s.now(), event.TemplateRebound, key.Target())...)
 		}
 		return rebound, err
 	}})
 	if err != nil {
 		return nil, fault("re-bind templates", err)
-	}
-	ids := []string{}
-	for _, key := range keys {
-		ids = append(ids, key.ID)
 	}
 	slices.Sort(ids)
 	return ids, nil
