@@ -230,11 +230,9 @@ func (t *effectCheck) excerpt(all *accessRows, narrowed []rightsHolder) {
 
 // caller returns the caller as a subject of decisions.
 func (t *effectCheck) caller(in *accessindex.Index) policy.Subject {
-	who := t.by.Identity()
-	a := snapshot(in, AccessQuery{Identity: who, ScopingPolicyID: t.by.ScopingPolicyID}, "")
-	subject := a.standing(who)
-	a.narrow(&subject, t.by.ScopingPolicyID)
-	return subject
+	who, narrowedBy := t.by.Identity(), t.by.ScopingPolicyID
+	a := snapshot(in, AccessQuery{Identity: who, ScopingPolicyID: narrowedBy}, "")
+	return a.standing(who, narrowedBy)
 }
 
 // see reads the rights of the caller, and makes the rows after the write.

@@ -169,8 +169,8 @@ func (s *keyIssuer) weigh(ctx context.Context, by Principal, b *basis) error {
 	if err != nil {
 		return fault("read access", err)
 	}
-	standing := own.callerOf(by)
-	caller, target := s.compiler.Compile(standing), s.compiler.Compile(other.standing(b.holder))
+	standing := own.standing(by.Identity(), by.ScopingPolicyID)
+	caller, target := s.compiler.Compile(standing), s.compiler.Compile(other.standing(b.holder, ""))
 	b.judged = judgedBy(caller, target)
 	if err := withinCeiling(caller, by.vouched(), target); err != nil {
 		return err
@@ -319,8 +319,8 @@ func (s *keyIssuer) recheck(ctx context.Context, tx Store, by Principal, b *basi
 	if err := b.checkHolder(by, now); err != nil || !b.within {
 		return err
 	}
-	caller := s.compiler.Compile(own.callerOf(by))
-	target := s.compiler.Compile(now.standing(b.holder))
+	caller := s.compiler.Compile(own.standing(by.Identity(), by.ScopingPolicyID))
+	target := s.compiler.Compile(now.standing(b.holder, ""))
 	if judgedBy(caller, target) != b.judged {
 		return errStaleRights
 	}
@@ -363,7 +363,8 @@ func (s *keyIssuer) present(
 	if err != nil || b.action == "" {
 		return now, fault("read access", err)
 	}
-	if !s.compiler.Compile(now.callerOf(by)).Permits(by.vouched(), b.action) {
+	rights := s.compiler.Compile(now.standing(by.Identity(), by.ScopingPolicyID))
+	if !rights.Permits(by.vouched(), b.action) {
 		err = forbidden("you are not allowed " + b.action)
 	}
 	return now, err
@@ -380,13 +381,6 @@ func (s *keyIssuer) count(b *basis, query *AccessQuery) {
 	if b.most > 0 && s.ignoreExpired {
 		query.ValidAt = s.now()
 	}
-}
-
-// callerOf returns a caller, whose rows the snapshot has, as a subject of decisions.
-func (a AccessSnapshot) callerOf(by Principal) policy.Subject {
-	subject := a.standing(by.Identity())
-	a.narrow(&subject, by.ScopingPolicyID)
-	return subject
 }
 
 // judgedBy identifies the policies of a caller and of a holder. While they are the same,

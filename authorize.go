@@ -147,7 +147,7 @@ func (s *authorizer) snapshotStanding(
 ) (*readcache.Standing, readcache.Bank) {
 	s.cached.Hear(snapshot.Generation)
 	of := identityOf(who)
-	subject := snapshot.standing(of)
+	subject := snapshot.standing(of, who.NarrowedBy)
 	holder := &readcache.Standing{Generation: snapshot.Generation, Groups: snapshot.Groups}
 	account, user := snapshot.ServiceAccount, snapshot.User
 	if account != nil {
@@ -158,7 +158,6 @@ func (s *authorizer) snapshotStanding(
 	}
 	holder.Inactive = snapshot.inactive(of.Kind)
 	holder.KeysRest = snapshot.keysRest(of)
-	snapshot.narrow(&subject, who.NarrowedBy)
 	holder.Rights = s.compiler.Compile(subject)
 	bank := s.compiler.Schema().CompileBank(snapshot.bankPolicy())
 	return holder, readcache.Bank{Policy: bank, Generation: snapshot.Generation}
@@ -175,15 +174,16 @@ func (a AccessSnapshot) inactive(kind Kind) bool {
 	return false
 }
 
-// standing returns the subject of a decision about a caller. A caller without a row is open:
-// Resolve explains the missing row, but here nothing that the host vouches for is
-// refused. An inactive row stays closed.
-func (a AccessSnapshot) standing(who Identity) policy.Subject {
+// standing returns the subject of a decision about a caller, narrowed by a scoping policy; "" none. A
+// caller without a row is open: Resolve explains the missing row, but here nothing that the host
+// vouches for is refused. An inactive row stays closed.
+func (a AccessSnapshot) standing(who Identity, narrowedBy string) policy.Subject {
 	subject := a.subject(who)
 	if who.Kind == KindUser && a.User == nil ||
 		who.Kind == KindServiceAccount && a.ServiceAccount == nil {
 		subject.Closed = ""
 	}
+	a.narrow(&subject, narrowedBy)
 	return subject
 }
 

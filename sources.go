@@ -464,10 +464,7 @@ func sourceGone(origin *Origin) *Error {
 // sourceMoved returns the error for a template whose source is now registered at another URL. own
 // reports whether the source is of the template's half, so that [Sources.Rebind] can bind it.
 func sourceMoved(origin *Origin, up Upstream, own bool) *Error {
-	was, then := "an unknown address", "re-bind the source if that is right"
-	if origin.URL != "" {
-		was = origin.URL
-	}
+	was, then := cmp.Or(origin.URL, "an unknown address"), "re-bind the source if that is right"
 	if !own {
 		then = "delete the template and install it again if that is right"
 	}

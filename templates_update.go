@@ -38,25 +38,15 @@ func (in *UpdateRequest) check() error {
 	if in.Revision != "" && !isRevision(in.Revision) {
 		c.add("revision", "must be sha256: and 64 hexadecimal digits in lower case")
 	}
-	in.checkContent(&c)
-	return c.err()
-}
-
-// checkContent validates the form of the content, and compacts its manifest. A missing content is
-// an empty one, whose required fields are missing. The request gets a copy: the caller's stays.
-func (in *UpdateRequest) checkContent(c *checker) {
-	switch {
-	case in.LocalEdits == TakeMerged:
-		var content Content
-		if in.Content != nil {
-			content = *in.Content
-		}
-		content = content.clone()
-		content.checkForm(c)
+	if in.LocalEdits == TakeMerged {
+		// The request gets a copy. A missing content is an empty one, without its required fields.
+		content := cmp.Or(in.Content, &Content{}).clone()
+		content.checkForm(&c)
 		in.Content = &content
-	case in.Content != nil:
+	} else if in.Content != nil {
 		c.add("", "a content needs resolution=merged")
 	}
+	return c.err()
 }
 
 // isRevision reports whether a text has the form that [Content.Revision] returns. Hexadecimal
@@ -321,26 +311,16 @@ func (u *updater) change(t *Template) (write bool, err error) {
 // source changes.
 func (u *updater) decide(t *Template, own string) (*become, error) {
 	theirs, news := &become{u.content, u.origin.Revision}, u.origin.Revision != t.Origin.Revision
-	renamed := u.origin.ID != t.Origin.ID
-	switch u.in.LocalEdits {
-	case TakeTheirs:
+	moved := news || u.origin.ID != t.Origin.ID // or it is renamed there
+	switch edits := u.in.LocalEdits; {
+	case edits == TakeTheirs:
 		return theirs, nil
-	case KeepOurs:
-		if news || renamed {
-			return &become{t.Content, own}, nil
-		}
+	case edits == TakeMerged && (moved || !t.Content.same(*u.in.Content)):
+		return &become{*u.in.Content, u.given}, nil
+	case edits == TakeMerged, !moved:
 		return nil, nil
-	case TakeMerged:
-		if news || renamed || !t.Content.same(*u.in.Content) {
-			return &become{*u.in.Content, u.given}, nil
-		}
-		return nil, nil
-	}
-	switch {
-	case !news && renamed: // local edits stay
+	case edits == KeepOurs, !news: // local edits stay
 		return &become{t.Content, own}, nil
-	case !news:
-		return nil, nil
 	case u.diverged(t, own): // else it has no edits, or those of the source
 		return u.reconcile(t, theirs)
 	}
