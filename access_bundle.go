@@ -60,6 +60,21 @@ func (c *checker) namedID(at, id string, name *string, absent absence) {
 	}
 }
 
+// displayName checks the name in a patch. Nil: the patch leaves it.
+func (c *checker) displayName(name *string) {
+	if name != nil && *name == "" {
+		c.add("/display_name", "must not be empty")
+	}
+	c.optionalText("/display_name", name, limits.NameLength)
+}
+
+// changes refuses a patch that changes nothing.
+func (c *checker) changes(does bool) {
+	if !does {
+		c.add("", "must change something: the request has no field")
+	}
+}
+
 type value[T any] = strictjson.Optional[T]
 
 // The keys that a row may lack, except those of lists, which are nil then. A field that is not zero

@@ -80,7 +80,7 @@ func (s *ServiceAccounts) List(
 ) iter.Seq2[ServiceAccount, error] {
 	k, owner, err := s.half(ctx, by, false, nil)
 	if err != nil {
-		return failed[ServiceAccount](err)
+		return func(yield func(ServiceAccount, error) bool) { yield(ServiceAccount{}, err) }
 	}
 	return listRows(ctx, s.accessWriter, rowList[ServiceAccount]{
 		by: by, action: k.read, query: q.RowQuery,

@@ -391,13 +391,6 @@ func (l *rowList[R]) withVirtual(rows []R, page AccessPage) []R {
 	return rows[:min(len(rows), page.Limit)]
 }
 
-// failed is a list that fails.
-func failed[R any](err error) iter.Seq2[R, error] {
-	return func(yield func(R, error) bool) {
-		yield(*new(R), err)
-	}
-}
-
 // ETag returns the entity tag of a user (RFC 9110, section 8.8.3), quotes included. It is a strong
 // tag that follows from the row only, so it is the same in every process. Channels do not count.
 func (u User) ETag() string { return etag.Of(u.ID, u.DisplayName, u.Email, u.Inactive) }

@@ -434,21 +434,6 @@ func (s *Groups) changeMembers(
 	})
 }
 
-// displayName checks the name in a patch. Nil: the patch leaves it.
-func (c *checker) displayName(name *string) {
-	if name != nil && *name == "" {
-		c.add("/display_name", "must not be empty")
-	}
-	c.optionalText("/display_name", name, limits.NameLength)
-}
-
-// changes refuses a patch that changes nothing.
-func (c *checker) changes(does bool) {
-	if !does {
-		c.add("", "must change something: the request has no field")
-	}
-}
-
 // normalize checks a user and sets its defaults. The loops stop when the checker is full, because a
 // bundle may be long. It does not change Channels: the copy shares them with the caller.
 func (u *User) normalize(c *checker, at string) {

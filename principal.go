@@ -417,12 +417,7 @@ const longChunk = 16 * listChunk
 const anyLength = 0
 
 // chunkOf returns the size of the chunks for a list of at most limit rows. 0: it has no limit.
-func chunkOf(limit int) int {
-	if limit == 0 {
-		return listChunk
-	}
-	return min(limit, listChunk)
-}
+func chunkOf(limit int) int { return min(cmp.Or(limit, listChunk), listChunk) }
 
 // skipOf returns how many rows the store leaves out. No list has more, and stores add to it.
 func skipOf(skip int) int { return min(skip, 1<<30) }

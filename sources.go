@@ -336,12 +336,9 @@ func (f CatalogFilter) check() error {
 	return c.err()
 }
 
-// words returns the words to search for, in lower case. White space separates them. No text: no
-// words.
-func (f CatalogFilter) words() []string { return strings.Fields(strings.ToLower(f.Text)) }
-
-// says reports whether an entry contains all words, in any order and anywhere, also within longer
-// words. The line breaks keep a word from running over two fields. No words: every entry.
+// says reports whether an entry contains all words, which are in lower case, in any order and
+// anywhere, also within longer words. The line breaks keep a word from running over two fields. No
+// words: every entry.
 func (e CatalogEntry) says(words []string) bool {
 	if len(words) == 0 {
 		return true

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -177,7 +178,7 @@ func (s *upstreams) catalog(
 func (s *Sources) browse(
 	catalog Catalog, installed []Installation, filter CatalogFilter,
 ) SourceTemplates {
-	from, words := byEntry(installed), filter.words()
+	from, words := byEntry(installed), strings.Fields(strings.ToLower(filter.Text))
 	catalog.follow(from)
 	list := SourceTemplates{
 		Templates: []SourceTemplate{}, Bad: slices.Clone(catalog.Problems),

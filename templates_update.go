@@ -121,7 +121,7 @@ func (s *Templates) updater(
 	if err := in.check(); err != nil {
 		return nil, err
 	}
-	// The configuration has "" as well: then LocalEdits stays "", which reconcile treats as a
+	// The configuration has "" as well: then LocalEdits stays "", which decide treats as a
 	// conflict.
 	in.LocalEdits = cmp.Or(in.LocalEdits, s.edits)
 	u := &updater{in: in, check: s.checkContent}
@@ -308,7 +308,7 @@ func (u *updater) change(t *Template) (write bool, err error) {
 
 // decide returns what a template becomes. own is the revision of its content. Nil: the template
 // stays unchanged. By a rule, an unchanged source changes nothing, so local edits stay until the
-// source changes.
+// source changes. errStale: the merge was planned for another content.
 func (u *updater) decide(t *Template, own string) (*become, error) {
 	theirs, news := &become{u.content, u.origin.Revision}, u.origin.Revision != t.Origin.Revision
 	moved := news || u.origin.ID != t.Origin.ID // or it is renamed there
@@ -321,26 +321,16 @@ func (u *updater) decide(t *Template, own string) (*become, error) {
 		return nil, nil
 	case edits == KeepOurs, !news: // local edits stay
 		return &become{t.Content, own}, nil
-	case u.diverged(t, own): // else it has no edits, or those of the source
-		return u.reconcile(t, theirs)
-	}
-	return theirs, nil
-}
-
-// reconcile returns what a template becomes that is edited locally and whose source has changed.
-// errStale: the merge was planned for another content. update then reads the template and merges
-// again.
-func (u *updater) reconcile(t *Template, theirs *become) (*become, error) {
-	switch u.in.LocalEdits {
-	case EditsOverwrite: // the edits go to the history
+	case !u.diverged(t, own): // it has no edits, or those of the source
 		return theirs, nil
-	case EditsMerge:
-		if !u.plan.fits(t) {
-			return nil, errStale
-		}
-		return &u.plan.merged, u.plan.refusal
+	case edits == EditsOverwrite: // the edits go to the history
+		return theirs, nil
+	case edits != EditsMerge:
+		return nil, editedLocally(differences(t.Content, t.Origin.Base))
+	case !u.plan.fits(t): // update reads the template and merges again
+		return nil, errStale
 	}
-	return nil, editedLocally(differences(t.Content, t.Origin.Base))
+	return &u.plan.merged, u.plan.refusal
 }
 
 // editedLocally refuses an update. fields are names of [Content], in its order.
