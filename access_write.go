@@ -308,14 +308,12 @@ func (s *accessWriter) tryJudged(ctx context.Context, e writeRequest) (err error
 	return err
 }
 
-// commitEdit writes an edit. Its lock makes others wait that change access, and those who rely on it
+// commitEdit writes an edit. Its locks make others wait that change access, and those who rely on it
 // unless the change adds users.
 func (s *accessWriter) commitEdit(ctx context.Context, e writeRequest) error {
 	return s.commit(ctx, change{
 		by: e.by, access: true, forget: e.forget, done: e.done,
-		lock: func(ctx context.Context, tx Store) error {
-			return tx.Lock(ctx, cmp.Or(e.locks, Locks{ChangeAccess: true}))
-		},
+		locks: cmp.Or(e.locks, Locks{ChangeAccess: true}),
 		write: func(ctx context.Context, tx Store) ([]Event, error) { return s.write(ctx, tx, e) },
 	})
 }

@@ -48,11 +48,10 @@ func (s *Keys) patchKey(
 ) (APIKey, error) {
 	var patched APIKey
 	holder := allowed.holder
-	lock := lockHolder(holder)
 	if patch.ExpiresAt != nil && s.ignoreExpired {
 		allowed.most = s.most
 	}
-	err := s.commit(ctx, change{by: by, basis: &allowed, lock: lock, write: func(
+	err := s.commit(ctx, change{by: by, basis: &allowed, locks: Locks{Holder: holder}, write: func(
 		ctx context.Context, tx Store,
 	) (changed []Event, err error) {
 		err = tx.ChangeAPIKey(ctx, holder, id, func(key *APIKey) (bool, error) {
@@ -184,8 +183,8 @@ func (s *Keys) replaceKey(
 		action = event.APIKeyRevoked
 	}
 	r.basis.most = s.most
-	lock := lockHolder(holder)
-	return answer, s.commit(ctx, change{by: r.by, basis: &r.basis, lock: lock, write: func(
+	locks := Locks{Holder: holder}
+	return answer, s.commit(ctx, change{by: r.by, basis: &r.basis, locks: locks, write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
 		err := tx.ChangeAPIKey(ctx, holder, r.id, func(old *APIKey) (bool, error) {
@@ -341,8 +340,8 @@ func (s *keyIssuer) pause(ctx context.Context, began time.Time) {
 // checks the caller's key again, because a chunk may have revoked that very key. A revocation never
 // waits for an Apply.
 func (s *Keys) revokeChunkOf(ctx context.Context, by Principal, allowed *basis) (n int, err error) {
-	lock := lockHolder(allowed.holder)
-	err = s.commit(ctx, change{by: by, basis: allowed, lock: lock, write: func(
+	locks := Locks{Holder: allowed.holder}
+	err = s.commit(ctx, change{by: by, basis: allowed, locks: locks, write: func(
 		ctx context.Context, tx Store,
 	) (events []Event, err error) {
 		events, err = revokeKeys(ctx, tx, allowed.holder, s.now(), revokeChunk)
@@ -434,7 +433,7 @@ func (s *keyIssuer) sweepChunk(
 	users, accounts := keyActions(true)
 	allowed := basis{action: users, free: true}
 	together := func(context.Context, Store) error { return nil } // no lock, but one transaction
-	err = s.commit(ctx, change{by: by, basis: &allowed, lock: together, write: func(
+	err = s.commit(ctx, change{by: by, basis: &allowed, room: together, write: func(
 		ctx context.Context, tx Store,
 	) (events []Event, err error) {
 		if by.Kind != KindHost {

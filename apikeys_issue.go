@@ -114,8 +114,8 @@ func (s *Keys) addKey(
 	answer *StoredAnswer,
 ) error {
 	allowed.scoping, allowed.most = key.ScopingPolicyID, s.most
-	lock := lockHolder(key.Holder)
-	c := change{by: by, basis: &allowed, lock: lock, answer: answer, write: func(
+	locks := Locks{Holder: key.Holder}
+	c := change{by: by, basis: &allowed, locks: locks, answer: answer, write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
 		if err := s.room(allowed.live); err != nil {

@@ -98,9 +98,12 @@ type change struct {
 	// transaction again. So it sets what it hands to its caller and never appends to it. It uses
 	// only tx, and returns its errors.
 	write func(ctx context.Context, tx Store) ([]Event, error)
-	// lock runs first, in the transaction of write. Nil: write needs no transaction, because it
-	// makes one call of the store that is atomic by itself.
-	lock func(ctx context.Context, tx Store) error
+	// locks are taken first, in the transaction of write. Of two calls that lock a holder, count its
+	// rows and then add, one counts what the other has added. Its deletion comes before or after.
+	locks Locks
+	// room may refuse the change under its locks. With neither, write needs no transaction, because
+	// it makes one call of the store that is atomic by itself.
+	room func(ctx context.Context, tx Store) error
 	// together carries out the change with those of other callers, and returns its events. errSingle:
 	// it has not. Nil: there is no such way.
 	together func(ctx context.Context) ([]Event, error)
@@ -195,7 +198,8 @@ func (s *committer) committed(ctx context.Context, answer *StoredAnswer) bool {
 func (s *committer) run(
 	ctx context.Context, c change, write func(ctx context.Context, tx Store) error,
 ) error {
-	if s.keep || c.forget != "" || c.lock != nil || c.answer != nil || c.rechecked() {
+	locked := c.locks != (Locks{}) || c.room != nil || c.rechecked()
+	if s.keep || c.forget != "" || c.answer != nil || locked {
 		return s.store.Atomically(ctx, write)
 	}
 	return write(ctx, s.store)
@@ -223,8 +227,13 @@ func (s *committer) readmit(ctx context.Context, tx Store, c change) error {
 			return fault("lock access", err)
 		}
 	}
-	if c.lock != nil {
-		if err := c.lock(ctx, tx); err != nil {
+	if c.locks != (Locks{}) {
+		if err := tx.Lock(ctx, c.locks); err != nil {
+			return err
+		}
+	}
+	if c.room != nil {
+		if err := c.room(ctx, tx); err != nil {
 			return err
 		}
 	}

@@ -140,12 +140,6 @@ type Locks struct {
 	RelyOnKey string
 }
 
-// lockHolder returns the lock on a holder. Of two calls that count its keys and then add, one
-// counts what the other has added. A deletion of the holder comes before or after.
-func lockHolder(holder Identity) func(ctx context.Context, tx Store) error {
-	return func(ctx context.Context, tx Store) error { return tx.Lock(ctx, Locks{Holder: holder}) }
-}
-
 // KindUnmapped is the kind of a sender that belongs to no user, or to an inactive one.
 const KindUnmapped Kind = "unmapped"
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
-	"fmt"
 	"iter"
 	"net/url"
 	"slices"
@@ -51,13 +50,13 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 	source.CreatedAt = s.now()
 	source.UpdatedAt = source.CreatedAt
 	// Only the store decides whether the name is taken: of concurrent calls one wins.
-	room := at.roomForSource(source.Name)
-	err = s.commit(ctx, change{by: by, basis: &at.basis, lock: room, write: func(
-		ctx context.Context, tx Store,
-	) ([]Event, error) {
-		return happened(source.CreatedAt, event.SourceRegistered, source.Target()),
-			tx.CreateSource(ctx, source)
-	}})
+	err = s.commit(ctx, change{
+		by: by, basis: &at.basis, locks: source.locks(), room: at.roomForSource(source.Name),
+		write: func(ctx context.Context, tx Store) ([]Event, error) {
+			return happened(source.CreatedAt, event.SourceRegistered, source.Target()),
+				tx.CreateSource(ctx, source)
+		},
+	})
 	if rowExists(err) {
 		message := "a source named " + quote(source.Name) + " is already registered"
 		return Source{}, taken("/alias", message)
@@ -67,11 +66,10 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 	return source, nil
 }
 
-// roomForSource returns the lock of a change that adds a source to the area.
+// roomForSource returns the room of a change that adds a source to the area.
 func (a place) roomForSource(name string) func(ctx context.Context, tx Store) error {
 	all := SourcePage{Scope: a.scope, Owner: a.owner, Limit: limits.PersonalSources}
-	most := fmt.Sprintf("%d sources", limits.PersonalSources)
-	return a.room(most, func(ctx context.Context, tx Store) (bool, error) {
+	return a.room(limits.PersonalSources, "sources", func(ctx context.Context, tx Store) (bool, error) {
 		found, err := tx.Sources(ctx, all)
 		return len(found) == limits.PersonalSources, err
 	}, func(ctx context.Context, tx Store) error {
@@ -252,7 +250,7 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	// The server's templates may lose their URL with a personal source. The
 	// store's feed names them.
 	removal := change{
-		by: by, basis: &at.basis, lock: key.lockOwner(), access: s.personal,
+		by: by, basis: &at.basis, locks: key.locks(), access: s.personal,
 		begin: s.changesTemplates,
 	}
 	removal.write = func(ctx context.Context, tx Store) ([]Event, error) {

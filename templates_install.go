@@ -211,8 +211,12 @@ func (s *Templates) addTemplate(
 	if err != nil {
 		return Template{}, err
 	}
+	locks := add.at.source("").locks()
+	if o := template.Origin; o != nil && add.at.scope == ScopeServer {
+		locks = o.Source.locks()
+	}
 	err = s.commit(ctx, change{
-		by: by, basis: &add.at.basis, lock: add.lock(),
+		by: by, basis: &add.at.basis, locks: locks, room: add.room(),
 		begin: s.changesTemplates, answer: answer,
 		write: func(ctx context.Context, tx Store) ([]Event, error) {
 			if o := template.Origin; o != nil {
@@ -233,15 +237,11 @@ func (s *Templates) addTemplate(
 	return template, nil
 }
 
-// lock returns the lock of the change that adds the template.
-func (add addition) lock() func(ctx context.Context, tx Store) error {
-	if o := add.template.Origin; o != nil && add.at.scope == ScopeServer {
-		return o.Source.lockOwner()
-	}
+// room returns the room of the change that adds the template.
+func (add addition) room() func(ctx context.Context, tx Store) error {
 	last := TemplatePage{Scope: add.at.scope, Owner: add.at.owner}
 	last.Skip, last.Limit = limits.PersonalTemplates-1, 1
-	most := fmt.Sprintf("%d templates", limits.PersonalTemplates)
-	return add.at.room(most, func(ctx context.Context, tx Store) (bool, error) {
+	return add.at.room(limits.PersonalTemplates, "templates", func(ctx context.Context, tx Store) (bool, error) {
 		found, err := tx.Templates(ctx, last)
 		return len(found) > 0, err
 	}, func(ctx context.Context, tx Store) error {
@@ -256,25 +256,21 @@ func templateTaken(field string) *Error {
 	return taken(field, "a template with this id already exists")
 }
 
-// room returns the lock of a change that adds a row to a personal area; nil for the server's area.
-// full reports whether the area has as many rows as are allowed; most says how many, for people. A
+// room returns the room of a change that adds a row to a personal area; nil for the server's area.
+// full reports whether the area has the most rows that are allowed, which noun names for people. A
 // full area still answers ErrExists for a row that is in it: present reads that row.
 //
 // All changes that add to an area take the lock on the keys of its owner, as does the deletion of
 // the owner. So no call counts too few rows, and none adds a row for a user that is deleted. A
 // deletion revokes the caller's key, so the key also tells the user from another one with that id.
 func (a place) room(
-	most string, full func(ctx context.Context, tx Store) (bool, error),
+	most int, noun string, full func(ctx context.Context, tx Store) (bool, error),
 	present func(ctx context.Context, tx Store) error,
 ) func(ctx context.Context, tx Store) error {
 	if a.scope == ScopeServer {
 		return nil
 	}
-	lock := a.source("").lockOwner()
 	return func(ctx context.Context, tx Store) error {
-		if err := lock(ctx, tx); err != nil {
-			return err
-		}
 		if is, err := full(ctx, tx); !is || err != nil {
 			return err
 		}
@@ -282,17 +278,18 @@ func (a place) room(
 			return cmp.Or(err, ErrExists)
 		}
 		return &Error{
-			Code:    CodeLimit,
-			Message: "the user has " + most + ", and more are not allowed: remove one first",
+			Code: CodeLimit,
+			Message: fmt.Sprintf("the user has %d %s, and more are not allowed: remove one first",
+				most, noun),
 		}
 	}
 }
 
-// lockOwner returns the lock of a change that removes a personal source or relies on it, or adds to
-// the area of its owner; nil for a source of the server.
-func (k SourceKey) lockOwner() func(ctx context.Context, tx Store) error {
+// locks returns the locks of a change that removes a personal source or relies on it, or adds to the
+// area of its owner; none for a source of the server.
+func (k SourceKey) locks() Locks {
 	if k.Scope == ScopeServer {
-		return nil
+		return Locks{}
 	}
-	return lockHolder(Identity{Kind: KindUser, ID: k.Owner})
+	return Locks{Holder: Identity{Kind: KindUser, ID: k.Owner}}
 }
