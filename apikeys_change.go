@@ -293,9 +293,7 @@ func (s *Keys) storeRevocation(
 // It revokes a few hundred keys in each transaction, so that other writers do not wait for all of
 // them; in a transaction of the host, all belong to that. On an error, or when ctx ends, the keys
 // revoked so far stay revoked, and their number is returned with the error: call RevokeAll again.
-func (s *Keys) RevokeAll(
-	ctx context.Context, by Principal, holder Identity,
-) (revoked int, err error) {
+func (s *Keys) RevokeAll(ctx context.Context, by Principal, holder Identity) (int, error) {
 	if err := checkHolder(holder); err != nil {
 		return 0, err
 	}
@@ -315,6 +313,7 @@ func (s *Keys) RevokeAll(
 	// holder's keys, and checks whether the caller's own key is revoked. If issuing commits before a
 	// chunk takes the lock, the chunk sees the new key. If it comes later, it finds its own key
 	// revoked once the last chunk is committed.
+	revoked := 0
 	for allowed.free = true; ; allowed.keyless = true {
 		began := time.Now()
 		n, err := s.revokeChunkOf(ctx, by, &allowed)
