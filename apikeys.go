@@ -192,6 +192,19 @@ func (in NewAPIKey) late(now time.Time) error {
 	return c.err()
 }
 
+// check adds the problems of a rate; none for the zero Rate.
+func (r Rate) check(c *checker) {
+	if r == (Rate{}) {
+		return
+	}
+	if !(r.PerSecond >= limits.LeastRate && r.PerSecond <= limits.Rate) { // NaN is wrong
+		c.add("/rate/per_second", fmt.Sprintf("must be %v to %v", limits.LeastRate, limits.Rate))
+	}
+	if r.Burst < 1 || r.Burst > limits.Burst {
+		c.add("/rate/burst", fmt.Sprintf("must be 1 to %d", limits.Burst))
+	}
+}
+
 // expiry adds the problems of an expiry, and truncates it to the stored precision.
 func (c *checker) expiry(at *time.Time, now time.Time) {
 	if at.IsZero() {
@@ -263,6 +276,17 @@ func (p APIKeyPatch) byItself(key APIKey) error {
 		return forbidden("a key cannot raise its own rate: use another credential")
 	}
 	return nil
+}
+
+// exceeds reports whether r allows more than other, in any way.
+func (r Rate) exceeds(other Rate) bool {
+	switch {
+	case other == (Rate{}):
+		return false
+	case r == (Rate{}):
+		return true
+	}
+	return r.PerSecond > other.PerSecond || r.Burst > other.Burst
 }
 
 // apply returns key with the patch applied.

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/extsvc/svc/internal/accessindex"
-	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/readcache"
@@ -399,25 +398,6 @@ func (a AccessSnapshot) bankPolicy() *policy.Named {
 		return nil
 	}
 	return &policy.Named{ID: a.BankPolicy.BankID, Document: a.BankPolicy.Document}
-}
-
-// decide decides without vouched actions, and notes the bank's policy as of now. now 0: it notes
-// nothing. It is the slow half of Decide, for a request that the cache has not answered: it may
-// read the store, and allocates. now is from before the read, so that a change in between makes the
-// note useless. user is that whose row counts, "" none: who, or the owner of a service account.
-func (s *authorizer) decide(
-	ctx context.Context, who readcache.Holder, action, bank string, in *policy.Context,
-	now cache.Moment,
-) (d policy.Decision, user string, err error) {
-	holder, policyOf, err := s.standing(ctx, who, bank)
-	if err != nil {
-		return d, "", err
-	}
-	d = holder.Rights.Decide(action, bank, in, policyOf)
-	if now != 0 {
-		holder.Rights.Note(action, bank, policyOf, uint64(now))
-	}
-	return d, holder.User, nil
 }
 
 // needs returns the rows that the answer to q depends on, whose sender is a user.

@@ -10,10 +10,10 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/text"
-	"github.com/extsvc/svc/limits"
 )
 
 // Kind is the kind of a principal. It always stands next to an id, and is never part of the id.
@@ -124,6 +124,25 @@ func (s *authorizer) own(ctx context.Context, by Principal, action string) (plac
 	return at, nil
 }
 
+// decide decides without vouched actions, and notes the bank's policy as of now. now 0: it notes
+// nothing. It is the slow half of Decide, for a request that the cache has not answered: it may
+// read the store, and allocates. now is from before the read, so that a change in between makes the
+// note useless. user is that whose row counts, "" none: who, or the owner of a service account.
+func (s *authorizer) decide(
+	ctx context.Context, who readcache.Holder, action, bank string, in *policy.Context,
+	now cache.Moment,
+) (d policy.Decision, user string, err error) {
+	holder, policyOf, err := s.standing(ctx, who, bank)
+	if err != nil {
+		return d, "", err
+	}
+	d = holder.Rights.Decide(action, bank, in, policyOf)
+	if now != 0 {
+		holder.Rights.Note(action, bank, policyOf, uint64(now))
+	}
+	return d, holder.User, nil
+}
+
 // Locks are what a transaction locks. All transactions lock in one order: access, holders, the
 // caller's key, and then the rows that they write.
 type Locks struct {
@@ -199,30 +218,6 @@ type Allowance struct {
 	Refused   bool          // the rate does not allow this request
 	Remaining int           // requests that the key may still make at the same time; 0 when Refused
 	Next      time.Duration // until the key may make one request more than Remaining
-}
-
-// check adds the problems of a rate; none for the zero Rate.
-func (r Rate) check(c *checker) {
-	if r == (Rate{}) {
-		return
-	}
-	if !(r.PerSecond >= limits.LeastRate && r.PerSecond <= limits.Rate) { // NaN is wrong
-		c.add("/rate/per_second", fmt.Sprintf("must be %v to %v", limits.LeastRate, limits.Rate))
-	}
-	if r.Burst < 1 || r.Burst > limits.Burst {
-		c.add("/rate/burst", fmt.Sprintf("must be 1 to %d", limits.Burst))
-	}
-}
-
-// exceeds reports whether r allows more than other, in any way.
-func (r Rate) exceeds(other Rate) bool {
-	switch {
-	case other == (Rate{}):
-		return false
-	case r == (Rate{}):
-		return true
-	}
-	return r.PerSecond > other.PerSecond || r.Burst > other.Burst
 }
 
 // Host is the host application itself. It may do everything, and the store is not asked about its
@@ -415,6 +410,14 @@ func chunkOf(limit int) int { return min(cmp.Or(limit, listChunk), listChunk) }
 
 // skipOf returns how many rows the store leaves out. No list has more, and stores add to it.
 func skipOf(skip int) int { return min(skip, 1<<30) }
+
+// later returns now, or the next microsecond after before when the clock went back.
+func later(before, now time.Time) time.Time {
+	if next := before.Add(time.Microsecond); next.After(now) {
+		return next
+	}
+	return now
+}
 
 // Context is where a request comes from. The overrides of a bank policy compare it byte by byte:
 // the topic before the channel, the channel before the provider. An empty part matches no override.

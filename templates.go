@@ -209,14 +209,6 @@ func (t *Template) edited() bool {
 // two states could have one ETag, and a conditional write could overwrite a change.
 func (t *Template) touch(now time.Time) { t.UpdatedAt = later(t.UpdatedAt, now) }
 
-// later returns now, or the next microsecond after before when the clock went back.
-func later(before, now time.Time) time.Time {
-	if next := before.Add(time.Microsecond); next.After(now) {
-		return next
-	}
-	return now
-}
-
 // originate sets a template's origin. base, the content that came from there, becomes its base.
 func (t *Template) originate(origin Origin, base Content) {
 	origin.Base = base.clone()
