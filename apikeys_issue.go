@@ -81,7 +81,7 @@ func (s *Keys) Issue(
 	})
 	if err != nil {
 		return IssuedKey{}, err
-	} else if answer.Key != string(issued.Key) { // an earlier request, of the same settings, issued it
+	} else if answer.Key != string(issued.Key) { // an earlier request, with equal settings, made it
 		return s.issuedBefore(ctx, holder, in, answer)
 	}
 	return issued, nil

@@ -31,8 +31,8 @@ type authenticator struct {
 	writeUses func()      // starts the writer of key uses, once
 }
 
-// authenticate returns the principal of a bearer. It asks the host only about bearers that start with no prefix of keys: a mistyped key
-// must not reach the host's logs.
+// authenticate returns the principal of a bearer. It asks the host only about bearers that start
+// with no prefix of keys: a mistyped key must not reach the host's logs.
 func (s *authenticator) authenticate(ctx context.Context, bearer string) (Principal, error) {
 	c, ours := s.keys.Claim(bearer)
 	if !ours {

@@ -68,10 +68,11 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 
 // roomForSource returns the room of a change that adds a source to the area.
 func (a place) roomForSource(name string) func(ctx context.Context, tx Store) error {
-	all := SourcePage{Scope: a.scope, Owner: a.owner, Limit: limits.PersonalSources}
-	return a.room(limits.PersonalSources, "sources", func(ctx context.Context, tx Store) (bool, error) {
+	const most = limits.PersonalSources
+	all := SourcePage{Scope: a.scope, Owner: a.owner, Limit: most}
+	return a.room(most, "sources", func(ctx context.Context, tx Store) (bool, error) {
 		found, err := tx.Sources(ctx, all)
-		return len(found) == limits.PersonalSources, err
+		return len(found) == most, err
 	}, func(ctx context.Context, tx Store) error {
 		_, err := tx.Source(ctx, a.source(name))
 		return err

@@ -239,9 +239,10 @@ func (s *Templates) addTemplate(
 
 // room returns the room of the change that adds the template.
 func (add addition) room() func(ctx context.Context, tx Store) error {
+	const most = limits.PersonalTemplates
 	last := TemplatePage{Scope: add.at.scope, Owner: add.at.owner}
-	last.Skip, last.Limit = limits.PersonalTemplates-1, 1
-	return add.at.room(limits.PersonalTemplates, "templates", func(ctx context.Context, tx Store) (bool, error) {
+	last.Skip, last.Limit = most-1, 1
+	return add.at.room(most, "templates", func(ctx context.Context, tx Store) (bool, error) {
 		found, err := tx.Templates(ctx, last)
 		return len(found) > 0, err
 	}, func(ctx context.Context, tx Store) error {
