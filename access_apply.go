@@ -260,27 +260,27 @@ func (w *AccessWrite) members(group string, join, leave []string) {
 	add(&w.Leave, leave)
 }
 
-// completeLists fills in the channels and members that the bundle leaves unchanged, and sorts the
-// others. It runs after the checks, whose pointers count positions in the bundle as it was given.
+// completeLists fills in the channels and members that the bundle leaves unchanged, and sorts
+// them. It runs after the checks, whose pointers count positions in the bundle as it was given.
 func (a *bundleDiff) completeLists() {
 	for i := range a.bundle.ServiceAccounts { // no kept reference is left to check
 		a.bundle.ServiceAccounts[i].absent = 0
 	}
 	for i := range a.bundle.Users {
-		if u := &a.bundle.Users[i]; u.Channels == nil {
+		u := &a.bundle.Users[i]
+		if u.Channels == nil {
 			before, _ := was(a.users, u.ID)
-			u.Channels = append([]Channel{}, before.Channels...)
-		} else {
-			u.Channels = lists.Sorted(u.Channels, Channel.compare)
+			u.Channels = before.Channels
 		}
+		u.Channels = lists.Sorted(u.Channels, Channel.compare)
 	}
 	for i := range a.bundle.Groups {
-		if g := &a.bundle.Groups[i]; g.Members == nil {
+		g := &a.bundle.Groups[i]
+		if g.Members == nil {
 			before, _ := was(a.groups, g.ID)
-			g.Members = append([]string{}, before.Members...)
-		} else {
-			g.Members = lists.Sorted(g.Members, strings.Compare)
+			g.Members = before.Members
 		}
+		g.Members = lists.Sorted(g.Members, strings.Compare)
 	}
 }
 
@@ -415,7 +415,7 @@ func (w *AccessWrite) moved(channels []Channel) {
 
 // before returns the rows that w changes or removes, as they were. Of the members of a group, it
 // has those that leave.
-func (a *bundleDiff) before(w AccessWrite) rowsByTarget {
+func (a *bundleDiff) before(w AccessWrite) map[Target]any {
 	var b Bundle
 	named := a.changed.keys()
 	for _, n := range []AccessNames{named, a.remove, {Groups: a.left}} {
@@ -427,15 +427,15 @@ func (a *bundleDiff) before(w AccessWrite) rowsByTarget {
 }
 
 // after returns the rows that w writes. Of the members of a group, it has those that join.
-func (a *bundleDiff) after(w AccessWrite) rowsByTarget {
+func (a *bundleDiff) after(w AccessWrite) map[Target]any {
 	b := a.changed
 	b.Groups = slices.Clone(b.Groups)
 	groups.find(&a.rowsByKey, &AccessNames{Groups: a.left}, &b)
 	return b.byTarget(w.Join)
 }
 
-// byTarget returns the forms of all rows. members replace those of the groups.
-func (b Bundle) byTarget(members []Membership) rowsByTarget {
+// byTarget returns the JSON forms of all rows, for events. members replace those of the groups.
+func (b Bundle) byTarget(members []Membership) map[Target]any {
 	of := map[string][]string{}
 	for _, m := range members {
 		of[m.Group] = append(of[m.Group], m.User)
@@ -446,7 +446,7 @@ func (b Bundle) byTarget(members []Membership) rowsByTarget {
 	}
 	b.Users = lists.Map(b.Users, User.brief)
 	b.ServiceAccounts = lists.Map(b.ServiceAccounts, ServiceAccount.brief)
-	all := rowsByTarget{}
+	all := map[Target]any{}
 	for _, k := range kinds {
 		targets := k.targets(&b)
 		if forms := k.forms(&b); forms != nil {

@@ -16,22 +16,15 @@ import (
 
 	"github.com/extsvc/svc/internal/bundlejson"
 	"github.com/extsvc/svc/internal/lists"
-	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/limits"
 )
 
 // normalize returns the bundle with defaults and compact documents. It checks all that it can check
-// without the store. The compiler parses the policies. The caller has been authorized: parsing
-// costs more than a form, and errors quote the bundle.
-func (b Bundle) normalize(compiler *policy.Compiler) (Bundle, error) {
-	return b.normalizeWith(&checker{compiler: compiler})
-}
-
-// normalizeWith is normalize for a checker that the caller has set up: Lint wants all errors, and
-// the rows in spite of them. The lists of b stay as they are. A nil list gives a nil list: an
-// absent list and an empty one name no row either way.
-func (b Bundle) normalizeWith(c *checker) (Bundle, error) {
+// without the store. The compiler of c parses the policies. The caller has been authorized: parsing
+// costs more than a form, and errors quote the bundle. The lists of b stay as they are. A nil list
+// gives a nil list: an absent list and an empty one name no row either way.
+func (b Bundle) normalize(c *checker) (Bundle, error) {
 	var out Bundle
 	for _, k := range kinds {
 		k.normalize(c, &b, &out)
@@ -48,34 +41,12 @@ func (p *Policy) normalize(c *checker, at string) {
 	}
 }
 
-// normalize checks the form of an attachment. checkReferences finds out
-// whether the policy and the principal exist.
-func (a *Attachment) normalize(c *checker, at string) {
-	c.id(at+"/policy_id", a.PolicyID)
-	c.grantedTo(at+"/principal_type", at+"/principal_id", a.Principal)
-	if a.Priority != int64(int32(a.Priority)) {
-		c.add(at+"/priority", "must fit into 32 bits")
-	}
-}
-
 // grantedTo refuses a principal that can have no attachment.
 func (c *checker) grantedTo(typeField, idField string, to GrantedTo) {
 	if to.Type != GrantedToUser && to.Type != GrantedToGroup {
 		c.add(typeField, `must be "user" or "group"`)
 	}
 	c.id(idField, to.ID)
-}
-
-// normalize checks a bank policy. A bank is the host's: it needs no row, and any name is good.
-func (b *BankPolicy) normalize(c *checker, at string) {
-	c.foreign(at+"/bank_id", b.BankID)
-	if b.Document == nil && b.absent.has(noDocument) {
-		return
-	}
-	b.Document = c.document(at+"/document", b.Document, func(raw []byte) error {
-		_, err := c.compiler.Schema().ParseBankDocument(raw)
-		return err
-	})
 }
 
 // namedID checks an id and a display name, which defaults to the id unless it is absent. A good id
@@ -86,6 +57,21 @@ func (c *checker) namedID(at, id string, name *string, absent absence) {
 		c.optionalText(at+"/display_name", name, limits.NameLength)
 	} else if !absent.has(noName) {
 		*name = id
+	}
+}
+
+// displayName checks the name in a patch. Nil: the patch leaves it.
+func (c *checker) displayName(name *string) {
+	if name != nil && *name == "" {
+		c.add("/display_name", "must not be empty")
+	}
+	c.optionalText("/display_name", name, limits.NameLength)
+}
+
+// changes refuses a patch that changes nothing.
+func (c *checker) changes(does bool) {
+	if !does {
+		c.add("", "must change something: the request has no field")
 	}
 }
 
@@ -496,4 +482,13 @@ func (how BundleWrite) removal(current, bundle Bundle) (remove AccessNames, err 
 		}
 	}
 	return remove, nil
+}
+
+// without returns the rows of b that other does not name, without built-in policies.
+func (b Bundle) without(other Bundle) Bundle {
+	for _, k := range kinds {
+		k.drop(&b, &other)
+	}
+	b.Policies = slices.DeleteFunc(b.Policies, Policy.Builtin)
+	return b
 }

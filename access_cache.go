@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -27,9 +26,6 @@ type accessRows struct {
 	changes  int64 // accessCache.changes before at was read
 	resets   int64
 }
-
-// revision is the Revision of answers from these rows, as in a [Resolution].
-func (e *accessRows) revision() string { return strconv.FormatInt(e.at, 10) }
 
 // accessCache provides the rows of access to questions about many principals. It reads all rows
 // once, and then what has changed since, when a question comes. Decisions do not use it: they read
@@ -378,17 +374,19 @@ func (s *accessCache) overlaid(
 	if err := s.authorize(ctx, by, action.UsersRead); err != nil {
 		return err
 	}
-	bundle, err = bundle.normalize(compiler)
+	bundle, err = bundle.normalize(&checker{compiler: compiler})
 	// The faults of the question and of the bundle come together, so that a caller can mend all of
 	// them together.
 	if err := errors.Join(wrong, err); err != nil {
 		return err
 	}
-	names := how.names(bundle)
-	names.Channels = append(names.Channels, channels...)
+	names := new(how.names(bundle))
+	if names.Channels = append(names.Channels, channels...); how.Prune {
+		names = nil
+	}
 	// When access changes between the two reads, both are made again.
 	for err = errOldRows; errors.Is(err, errOldRows); {
-		current, at, failed := s.named(ctx, names, how.Prune)
+		current, at, failed := s.named(ctx, names)
 		if failed != nil {
 			return failed
 		}
@@ -407,16 +405,24 @@ func (s *accessCache) overlaid(
 	return err
 }
 
-// named reads the named rows from the store, or all rows.
+// named reads the named rows from the store; nil: all rows.
 func (s *accessCache) named(
-	ctx context.Context, names AccessNames, all bool,
+	ctx context.Context, names *AccessNames,
 ) (rows Bundle, generation int64, err error) {
-	rows, generation, err = readRows(ctx, s.store, names, all)
-	if err != nil {
-		return rows, 0, fault("read access", err)
-	}
+	rows, generation, err = readRows(ctx, s.store, names)
 	s.cached.Hear(generation)
-	return rows, generation, nil
+	return rows, generation, fault("read access", err)
+}
+
+// readRows is named for any store.
+func readRows(
+	ctx context.Context, from Store, names *AccessNames,
+) (rows Bundle, generation int64, err error) {
+	read, err := from.ReadAccess(ctx, AccessRead{Named: names}, func(part Bundle) error {
+		rows.add(part)
+		return nil
+	})
+	return rows, read.Generation, err
 }
 
 // simulated returns the snapshot for a query after a bundle is applied, and whether the bundle
@@ -478,16 +484,11 @@ func (s *accessCache) previewed(
 	return before, after, turned, err
 }
 
-// sendersAfter returns the users who have channels after users are written over those of the store.
-func sendersAfter(write, stored []User) map[Channel]string {
-	of, seen := map[Channel]string{}, map[string]bool{}
-	for _, u := range slices.Concat(write, stored) {
-		for _, channel := range u.Channels {
-			if !seen[u.ID] {
-				of[channel] = u.ID
-			}
-		}
-		seen[u.ID] = true
-	}
-	return of
+// testsAfter returns the tests after w is written over those that are kept.
+func (w AccessWrite) testsAfter(kept []AccessTest) []AccessTest {
+	after := Bundle{Tests: kept}
+	gone := w.Remove.removed()
+	tests.drop(&after, &gone)
+	tests.drop(&after, &w.Bundle)
+	return append(after.Tests, w.Tests...)
 }

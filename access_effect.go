@@ -21,39 +21,12 @@ var errEditing = &Error{
 	Code: CodeUnavailable, Message: "another call is changing access: try again",
 }
 
-// standing are the rights of a holder, as if the holder were active. Nil subject: it has no row.
-type standing struct {
-	subject *policy.Subject
-	active  bool
-}
-
 func standingIn(r *accessindex.Index, of rightsHolder) standing {
 	q := AccessQuery{Identity: of.Identity, ScopingPolicyID: of.narrowedBy, Bare: true}
 	p := snapshot(r, q, "").rights(of)
 	if p.subject != nil {
 		p.subject.Grants = r.Grants(p.subject.UserID)
 	}
-	return p
-}
-
-// rights returns the rights of a holder, who is the subject of a.
-func (a AccessSnapshot) rights(of rightsHolder) (p standing) {
-	switch {
-	case of.Kind == KindServiceAccount && a.ServiceAccount != nil:
-		account := *a.ServiceAccount
-		p.active, account.Inactive = !account.Inactive, false
-		a.ServiceAccount = &account
-	case of.Kind == KindUser && a.User != nil:
-		p.active = !a.User.Inactive
-	default:
-		return p
-	}
-	if a.User != nil {
-		a.User = &User{ID: a.User.ID}
-	}
-	subject := a.subject(of.Identity)
-	a.narrow(&subject, of.narrowedBy)
-	p.subject = &subject
 	return p
 }
 
@@ -145,19 +118,8 @@ func (s *accessWriter) stillJudged(
 			return rows, err
 		}
 	}
-	rows, _, err = readRows(ctx, tx, e.names, e.whole)
+	rows, _, err = readRows(ctx, tx, e.names)
 	return rows, err
-}
-
-// stillNarrowed returns errOldRows unless a judged edit changes the keys of the same holders.
-func stillNarrowed(
-	ctx context.Context, tx Store, e writeRequest, w AccessWrite, a *bundleDiff,
-) error {
-	narrowed, err := narrowedHolders(ctx, tx, e.by, w, a.moved(w))
-	if err == nil && !slices.Equal(narrowed, e.judged.narrowed) {
-		err = errOldRows
-	}
-	return err
 }
 
 // narrowedHolders returns the holders of keys whose narrowing w may change, each once: by the policy,
@@ -188,6 +150,20 @@ func narrowedHolders(
 		}
 	}
 	return all, nil
+}
+
+// holders returns the users and service accounts that n names, in one order for all transactions.
+func (n AccessNames) holders() (all []Identity) {
+	for _, id := range n.Users {
+		all = append(all, Identity{KindUser, id})
+	}
+	for _, id := range n.ServiceAccounts {
+		all = append(all, Identity{KindServiceAccount, id})
+	}
+	slices.SortFunc(all, func(a, b Identity) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
+	})
+	return all
 }
 
 // senders returns the senders that w maps to another user, or to nobody. An inactive user counts as
@@ -254,11 +230,9 @@ func (t *effectCheck) excerpt(all *accessRows, narrowed []rightsHolder) {
 
 // caller returns the caller as a subject of decisions.
 func (t *effectCheck) caller(in *accessindex.Index) policy.Subject {
-	who := t.by.Identity()
-	a := snapshot(in, AccessQuery{Identity: who, ScopingPolicyID: t.by.ScopingPolicyID}, "")
-	subject := a.standing(who)
-	a.narrow(&subject, t.by.ScopingPolicyID)
-	return subject
+	who, narrowedBy := t.by.Identity(), t.by.ScopingPolicyID
+	a := snapshot(in, AccessQuery{Identity: who, ScopingPolicyID: narrowedBy}, "")
+	return a.standing(who, narrowedBy)
 }
 
 // see reads the rights of the caller, and makes the rows after the write.
@@ -293,9 +267,10 @@ func (t *effectCheck) admit(actions []string, a *bundleDiff) error {
 			return forbidden("you are not allowed " + action)
 		}
 	}
-	altered := a.altered()
+	altered := lists.Index(slices.Concat(a.remove.holders(), a.changed.keys().holders()),
+		func(holder Identity) Identity { return holder })
 	for _, b := range t.holders {
-		if b.narrowedBy != "" || !altered[b.Identity] {
+		if b.narrowedBy != "" || altered[b.Identity] == nil {
 			continue
 		}
 		if of := standingIn(t.before, b).subject; of != nil {
@@ -306,15 +281,6 @@ func (t *effectCheck) admit(actions []string, a *bundleDiff) error {
 		}
 	}
 	return nil
-}
-
-// altered has the users and service accounts whose rows change or go.
-func (a *bundleDiff) altered() map[Identity]bool {
-	all := map[Identity]bool{}
-	for _, holder := range slices.Concat(a.remove.holders(), a.changed.keys().holders()) {
-		all[holder] = true
-	}
-	return all
 }
 
 // judgeBearers judges what users, service accounts and holders of keys gain and lose. An inactive
@@ -372,16 +338,6 @@ func (t *effectCheck) judgePublic() error {
 		}
 	}
 	return nil
-}
-
-// refuseExcess names who gains or loses a right that the caller lacks.
-func refuseExcess(who string, x policy.Excess) *Error {
-	verb := "would newly be allowed "
-	if x.Taken {
-		verb = "would lose "
-	}
-	return forbidden(who + " " + verb + x.Action + " on bank " + quote(x.Bank) +
-		", which you are not allowed")
 }
 
 // lostAdministrator reports whether an active user is no administrator any longer.

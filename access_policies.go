@@ -80,7 +80,7 @@ func (s *ServiceAccounts) List(
 ) iter.Seq2[ServiceAccount, error] {
 	k, owner, err := s.half(ctx, by, false, nil)
 	if err != nil {
-		return failed[ServiceAccount](err)
+		return func(yield func(ServiceAccount, error) bool) { yield(ServiceAccount{}, err) }
 	}
 	return listRows(ctx, s.accessWriter, rowList[ServiceAccount]{
 		by: by, action: k.read, query: q.RowQuery,
@@ -309,13 +309,13 @@ func (s *Policies) Attachments(
 func (s *Policies) Attach(ctx context.Context, by Principal, attachment Attachment) error {
 	bundle := Bundle{Attachments: []Attachment{attachment}}
 	const at = "/attachments/0"
-	bundle, err := bundle.normalize(s.compiler)
+	bundle, err := bundle.normalize(&checker{compiler: s.compiler})
 	if err != nil {
 		return within(at, err)
 	}
 	return s.accessWriter.edit(ctx, writeRequest{
 		by: by, need: []string{action.AttachmentsWrite}, doing: "attach policy", at: at,
-		names: bundle.names(),
+		names: new(bundle.names()),
 		plan: func(context.Context, Store, Bundle) (writePlan, error) {
 			return writePlan{bundle: bundle}, nil
 		},
@@ -334,7 +334,7 @@ func (s *Policies) Detach(ctx context.Context, by Principal, key AttachmentKey) 
 	}
 	one := AccessNames{Attachments: []AttachmentKey{key}}
 	return s.accessWriter.edit(ctx, writeRequest{
-		by: by, need: []string{action.AttachmentsWrite}, doing: "detach policy", names: one,
+		by: by, need: []string{action.AttachmentsWrite}, doing: "detach policy", names: &one,
 		plan: func(_ context.Context, _ Store, current Bundle) (writePlan, error) {
 			if current.Empty() {
 				return writePlan{}, notFound("there is no such attachment")
@@ -394,13 +394,13 @@ func (s *Banks) SetPolicy(
 	ctx context.Context, by Principal, policy BankPolicy, ifMatch ...string,
 ) (BankPolicy, error) {
 	const at = "/bank_policies/0"
-	bundle, err := Bundle{BankPolicies: []BankPolicy{policy}}.normalize(s.compiler)
+	bundle, err := Bundle{BankPolicies: []BankPolicy{policy}}.normalize(&checker{compiler: s.compiler})
 	if err != nil {
 		return BankPolicy{}, within(at, err)
 	}
 	err = s.edit(ctx, writeRequest{
 		by: by, need: []string{action.BanksWrite}, doing: "set policy of bank", at: at,
-		names: bundle.names(),
+		names: new(bundle.names()),
 		plan: func(_ context.Context, _ Store, current Bundle) (writePlan, error) {
 			etag := ""
 			if was := bankRows.find(current, policy.BankID); was != nil {

@@ -83,15 +83,6 @@ func (a *bundleDiff) complete(b Bundle) Bundle {
 	return b
 }
 
-// without returns the rows of b that other does not name, without built-in policies.
-func (b Bundle) without(other Bundle) Bundle {
-	for _, k := range kinds {
-		k.drop(&b, &other)
-	}
-	b.Policies = slices.DeleteFunc(b.Policies, Policy.Builtin)
-	return b
-}
-
 func (u *User) complete(was *User) {
 	settle(&u.DisplayName, u.absent.has(noName), was.DisplayName, u.ID)
 	settle(&u.Email, u.absent.has(noEmail), was.Email, nil)
@@ -171,15 +162,15 @@ func (k *rowKind[R]) find(b Bundle, id string) *R {
 }
 
 // with returns names with one id of the kind.
-func (k *rowKind[R]) with(names AccessNames, id string) AccessNames {
+func (k *rowKind[R]) with(names AccessNames, id string) *AccessNames {
 	list := k.named(&names)
 	*list = append(slices.Clip(*list), id)
-	return names
+	return &names
 }
 
 // namesOf returns the rows to read to create those of b.
-func (k *rowKind[R]) namesOf(b Bundle) AccessNames {
-	names := b.names()
+func (k *rowKind[R]) namesOf(b Bundle) *AccessNames {
+	names := new(b.names())
 	for _, a := range b.ServiceAccounts {
 		names.AccountsOf = append(names.AccountsOf, a.OwnerUserID)
 	}
@@ -209,7 +200,7 @@ func readRow[R row](
 	if err := s.authorize(ctx, by, k.read); err != nil {
 		return found, err
 	}
-	rows, _, err := s.named(ctx, k.with(AccessNames{}, id), false)
+	rows, _, err := s.named(ctx, k.with(AccessNames{}, id))
 	if err != nil {
 		return found, err
 	}
@@ -229,7 +220,7 @@ func createRow[R row](
 	at := "/" + k.list + "/0"
 	var bundle Bundle
 	*k.rows(&bundle) = []R{added}
-	bundle, err := bundle.normalize(s.compiler.Apart(ctx))
+	bundle, err := bundle.normalize(&checker{compiler: s.compiler.Apart(ctx)})
 	if err != nil {
 		return none, within(at, err)
 	}
@@ -280,7 +271,7 @@ func changeRow[R row](
 			d.refused = cmp.Or(unlessMatches(k.noun, (*was).ETag(), ifMatch), d.refused)
 			*k.rows(&d.bundle) = []R{changed}
 			if k.field == accountRows.field { // only the row tells its owner
-				d.referred, _, err = readRows(ctx, tx, d.bundle.names(), false)
+				d.referred, _, err = readRows(ctx, tx, new(d.bundle.names()))
 			}
 			return d, err
 		},
@@ -360,7 +351,7 @@ func listRows[R any](ctx context.Context, s *accessWriter, l rowList[R]) iter.Se
 		if err := s.authorize(ctx, l.by, l.action); err != nil || l.missing == nil {
 			return err
 		}
-		parent, _, err := s.named(ctx, l.parent, false)
+		parent, _, err := s.named(ctx, &l.parent)
 		if err == nil && parent.Empty() {
 			err = l.missing()
 		}
@@ -398,28 +389,6 @@ func (l *rowList[R]) withVirtual(rows []R, page AccessPage) []R {
 		}
 	}
 	return rows[:min(len(rows), page.Limit)]
-}
-
-// failed is a list that fails.
-func failed[R any](err error) iter.Seq2[R, error] {
-	return func(yield func(R, error) bool) {
-		yield(*new(R), err)
-	}
-}
-
-// readRows reads the named rows, or all rows.
-func readRows(
-	ctx context.Context, from Store, names AccessNames, all bool,
-) (rows Bundle, generation int64, err error) {
-	ask := AccessRead{Named: &names}
-	if all {
-		ask.Named = nil
-	}
-	read, err := from.ReadAccess(ctx, ask, func(part Bundle) error {
-		rows.add(part)
-		return nil
-	})
-	return rows, read.Generation, err
 }
 
 // ETag returns the entity tag of a user (RFC 9110, section 8.8.3), quotes included. It is a strong
@@ -475,6 +444,28 @@ func (a *ServiceAccount) normalize(c *checker, at string) {
 	if a.ScopingPolicyID != "" {
 		c.id(at+"/scoping_policy_id", a.ScopingPolicyID)
 	}
+}
+
+// normalize checks the form of an attachment. checkReferences finds out
+// whether the policy and the principal exist.
+func (a *Attachment) normalize(c *checker, at string) {
+	c.id(at+"/policy_id", a.PolicyID)
+	c.grantedTo(at+"/principal_type", at+"/principal_id", a.Principal)
+	if a.Priority != int64(int32(a.Priority)) {
+		c.add(at+"/priority", "must fit into 32 bits")
+	}
+}
+
+// normalize checks a bank policy. A bank is the host's: it needs no row, and any name is good.
+func (b *BankPolicy) normalize(c *checker, at string) {
+	c.foreign(at+"/bank_id", b.BankID)
+	if b.Document == nil && b.absent.has(noDocument) {
+		return
+	}
+	b.Document = c.document(at+"/document", b.Document, func(raw []byte) error {
+		_, err := c.compiler.Schema().ParseBankDocument(raw)
+		return err
+	})
 }
 
 func (a ServiceAccount) check(own bool) error {

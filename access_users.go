@@ -156,7 +156,7 @@ func (s *Users) delete(
 	}
 	return s.edit(ctx, writeRequest{
 		by: by, need: []string{userRows.write}, doing: "delete " + userRows.noun, forget: forget,
-		names: AccessNames{
+		names: &AccessNames{
 			Users: []string{id}, GroupsOf: []string{id}, AccountsOf: []string{id},
 			AttachmentsTo: []GrantedTo{{GrantedToUser, id}},
 		},
@@ -268,7 +268,7 @@ func (s *Users) editChannels(
 ) error {
 	return s.edit(ctx, writeRequest{
 		by: by, need: []string{action.UsersWrite}, doing: "change channels",
-		names: AccessNames{Users: []string{id}, Channels: []Channel{channel}},
+		names: &AccessNames{Users: []string{id}, Channels: []Channel{channel}},
 		plan: func(_ context.Context, _ Store, current Bundle) (writePlan, error) {
 			was := userRows.find(current, id)
 			if was == nil {
@@ -290,7 +290,7 @@ func (s *Users) Me(ctx context.Context, by Principal) (User, error) {
 	if err := checkID("principal", by.ID); err != nil {
 		return User{}, err
 	}
-	rows, _, err := s.named(ctx, AccessNames{Users: []string{by.ID}}, false)
+	rows, _, err := s.named(ctx, &AccessNames{Users: []string{by.ID}})
 	if err != nil {
 		return User{}, err
 	}
@@ -421,7 +421,7 @@ func (s *Groups) changeMembers(
 	}
 	return s.edit(ctx, writeRequest{
 		by: by, need: []string{action.GroupsWrite}, doing: "change members", at: "/groups/0",
-		names: names,
+		names: &names,
 		plan: func(_ context.Context, _ Store, current Bundle) (writePlan, error) {
 			was := groupRows.find(current, group)
 			if was == nil {
@@ -432,21 +432,6 @@ func (s *Groups) changeMembers(
 			return writePlan{bundle: Bundle{Groups: []Group{changed}}}, err
 		},
 	})
-}
-
-// displayName checks the name in a patch. Nil: the patch leaves it.
-func (c *checker) displayName(name *string) {
-	if name != nil && *name == "" {
-		c.add("/display_name", "must not be empty")
-	}
-	c.optionalText("/display_name", name, limits.NameLength)
-}
-
-// changes refuses a patch that changes nothing.
-func (c *checker) changes(does bool) {
-	if !does {
-		c.add("", "must change something: the request has no field")
-	}
 }
 
 // normalize checks a user and sets its defaults. The loops stop when the checker is full, because a

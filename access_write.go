@@ -52,7 +52,7 @@ func (s *Access) Load(
 		return forbidden("only the host application may apply a bundle without limits: use Write")
 	}
 	// A separate compiler: the shared one keeps nothing of a refused bundle.
-	bundle, err := bundle.normalize(s.compiler.Apart(ctx))
+	bundle, err := bundle.normalize(&checker{compiler: s.compiler.Apart(ctx)})
 	var kept []AccessTest
 	if err == nil && len(bundle.Tests) > 0 {
 		kept, err = s.Tests(ctx, by)
@@ -89,13 +89,16 @@ func (s *Access) Write(
 			return err
 		}
 	}
-	bundle, err := bundle.normalize(s.compiler.Apart(ctx))
+	bundle, err := bundle.normalize(&checker{compiler: s.compiler.Apart(ctx)})
 	if err != nil {
 		return err
 	}
+	names := new(how.names(bundle))
+	if how.Prune || how.Revision != "" || len(bundle.Tests) > 0 {
+		names = nil
+	}
 	return s.edit(ctx, writeRequest{
-		by: by, need: need, dry: how.DryRun, doing: "write access",
-		names: how.names(bundle), whole: how.Prune || how.Revision != "" || len(bundle.Tests) > 0,
+		by: by, need: need, dry: how.DryRun, doing: "write access", names: names,
 		plan: func(ctx context.Context, tx Store, current Bundle) (d writePlan, err error) {
 			seen := strings.Fields(how.Revision)
 			if how.Revision != "" && !slices.Contains(seen, current.Revision()) {
@@ -137,7 +140,7 @@ func (s *Access) Tests(ctx context.Context, by Principal) (all []AccessTest, err
 func (s *Access) RemoveTest(ctx context.Context, by Principal, id string) error {
 	return s.edit(ctx, writeRequest{
 		by: by, need: []string{tests.write}, doing: "remove a test",
-		names: AccessNames{Tests: []string{possibleID(id)}},
+		names: &AccessNames{Tests: []string{possibleID(id)}},
 		plan: func(_ context.Context, _ Store, current Bundle) (d writePlan, err error) {
 			if d.remove = current.keys(); len(d.remove.Tests) == 0 {
 				err = notFound("there is no such test")
@@ -174,7 +177,7 @@ func (s *Access) Export(ctx context.Context, by Principal) (Bundle, error) {
 			return Bundle{}, err
 		}
 	}
-	all, _, err := s.named(ctx, AccessNames{}, true)
+	all, _, err := s.named(ctx, nil)
 	all.Policies = slices.DeleteFunc(all.Policies, Policy.Builtin)
 	return all, err
 }
@@ -199,10 +202,9 @@ type writeRequest struct {
 	doing string   // for errors of the store
 	// forget is the user whose texts the records erase. "": nobody.
 	forget string
-	at     string      // the place of the caller's row in a bundle, which errors leave out
-	locks  Locks       // zero: ChangeAccess
-	names  AccessNames // the rows to read
-	whole  bool        // all rows are read
+	at     string       // the place of the caller's row in a bundle, which errors leave out
+	locks  Locks        // zero: ChangeAccess
+	names  *AccessNames // the rows to read; nil: all
 	// judged is the judgement of the edit outside its transaction. Nil: the transaction judges it,
 	// by rows that it reads for itself, in so many steps.
 	judged *judgement
@@ -247,8 +249,12 @@ const shortSteps = policy.MaxSteps / 64
 func (s *accessWriter) tryEdit(ctx context.Context, e writeRequest) error {
 	e.steps = policy.MaxSteps
 	switch {
-	case e.dry:
-		return s.tryDry(ctx, e)
+	case e.dry: // without a transaction: no writer waits for it
+		for {
+			if _, err := s.judgeLong(ctx, e); !errors.Is(err, errOldRows) {
+				return err
+			}
+		}
 	case e.by.Kind == KindHost || s.inTransaction:
 		return s.commitEdit(ctx, e)
 	}
@@ -263,15 +269,6 @@ func (s *accessWriter) tryEdit(ctx context.Context, e writeRequest) error {
 		err = ErrChanged
 	}
 	return err
-}
-
-// tryDry judges an edit without a transaction: no writer waits for it.
-func (s *accessWriter) tryDry(ctx context.Context, e writeRequest) error {
-	for {
-		if _, err := s.judgeLong(ctx, e); !errors.Is(err, errOldRows) {
-			return err
-		}
-	}
 }
 
 // judgeLong is judgeEdit for work that may be long.
@@ -311,10 +308,13 @@ func (s *accessWriter) tryJudged(ctx context.Context, e writeRequest) (err error
 	return err
 }
 
+// commitEdit writes an edit. Its locks make others wait that change access, and those who rely on it
+// unless the change adds users.
 func (s *accessWriter) commitEdit(ctx context.Context, e writeRequest) error {
-	write := func(ctx context.Context, tx Store) ([]Event, error) { return s.write(ctx, tx, e) }
 	return s.commit(ctx, change{
-		by: e.by, access: true, forget: e.forget, done: e.done, lock: e.lock, write: write,
+		by: e.by, access: true, forget: e.forget, done: e.done,
+		locks: cmp.Or(e.locks, Locks{ChangeAccess: true}),
+		write: func(ctx context.Context, tx Store) ([]Event, error) { return s.write(ctx, tx, e) },
 	})
 }
 
@@ -347,7 +347,7 @@ func (e *writeRequest) planned(
 // transaction it leaves the refusals that follow those of rights, unless the edit is dry.
 func (s *accessWriter) judgeEdit(ctx context.Context, e writeRequest) (*judgement, error) {
 	store := s.base.store
-	current, at, err := s.named(ctx, e.names, e.whole)
+	current, at, err := s.named(ctx, e.names)
 	if err != nil {
 		return nil, err
 	}
@@ -389,7 +389,10 @@ func (s *accessWriter) write(ctx context.Context, tx Store, e writeRequest) ([]E
 	switch {
 	case e.by.Kind == KindHost:
 	case e.judged != nil:
-		err = stillNarrowed(ctx, tx, e, w, a)
+		narrowed, failed := narrowedHolders(ctx, tx, e.by, w, a.moved(w))
+		if err = failed; err == nil && !slices.Equal(narrowed, j.narrowed) {
+			err = errOldRows // the edit changes the keys of other holders by now
+		}
 	default:
 		err = s.judgeWrite(ctx, tx, e, w, a, j, func(do func(all *accessRows)) error {
 			all, err := s.readAll(ctx, tx)
@@ -405,11 +408,6 @@ func (s *accessWriter) write(ctx context.Context, tx Store, e writeRequest) ([]E
 	w.NewUsers = e.locks.AddUsers
 	j.written = &w
 	return s.save(ctx, tx, w, a)
-}
-
-// lock makes others wait that change access, and those who rely on it unless the change adds users.
-func (e *writeRequest) lock(ctx context.Context, tx Store) error {
-	return tx.Lock(ctx, cmp.Or(e.locks, Locks{ChangeAccess: true}))
 }
 
 // save writes w. It revokes the keys of holders that it removes, and forgets their answers.
@@ -467,7 +465,8 @@ func (s *accessWriter) eventsOf(a *bundleDiff, w AccessWrite) []Event {
 	if s.committer.keep || s.onEvent != nil { // else nothing reads the rows
 		was, is := a.before(w), a.after(w)
 		for i := range events {
-			events[i].Was, events[i].Is = was.row(events[i].Target), is.row(events[i].Target)
+			of := events[i].Target
+			events[i].Was, events[i].Is = eventRow(was[of]), eventRow(is[of])
 		}
 	}
 	return events

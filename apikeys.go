@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/internal/batching"
 	"github.com/extsvc/svc/internal/keyring"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/limits"
@@ -191,6 +192,19 @@ func (in NewAPIKey) late(now time.Time) error {
 	return c.err()
 }
 
+// check adds the problems of a rate; none for the zero Rate.
+func (r Rate) check(c *checker) {
+	if r == (Rate{}) {
+		return
+	}
+	if !(r.PerSecond >= limits.LeastRate && r.PerSecond <= limits.Rate) { // NaN is wrong
+		c.add("/rate/per_second", fmt.Sprintf("must be %v to %v", limits.LeastRate, limits.Rate))
+	}
+	if r.Burst < 1 || r.Burst > limits.Burst {
+		c.add("/rate/burst", fmt.Sprintf("must be 1 to %d", limits.Burst))
+	}
+}
+
 // expiry adds the problems of an expiry, and truncates it to the stored precision.
 func (c *checker) expiry(at *time.Time, now time.Time) {
 	if at.IsZero() {
@@ -208,22 +222,15 @@ func (c *checker) holder(holder Identity) { c.holderWith(holder, c.id) }
 
 // holderWith is holder with another check of the id.
 func (c *checker) holderWith(holder Identity, check func(field, id string)) {
-	if holder == Me {
-		return
-	}
-	switch holder.Kind {
-	case KindUser, KindServiceAccount, kindMyAccount:
-		check(holderField(holder), holder.ID)
+	switch {
+	case holder == Me:
+	case holder.Kind == KindUser:
+		check("user_id", holder.ID)
+	case holder.Kind == KindServiceAccount, holder.Kind == kindMyAccount:
+		check("sa_id", holder.ID)
 	default:
 		c.add("kind", "must be a user or a service account")
 	}
-}
-
-func holderField(holder Identity) string {
-	if holder.Kind == KindUser {
-		return "user_id"
-	}
-	return "sa_id"
 }
 
 // checkHolder is [checker.holder] for methods that make no key: they accept a pasted API key as the
@@ -269,6 +276,17 @@ func (p APIKeyPatch) byItself(key APIKey) error {
 		return forbidden("a key cannot raise its own rate: use another credential")
 	}
 	return nil
+}
+
+// exceeds reports whether r allows more than other, in any way.
+func (r Rate) exceeds(other Rate) bool {
+	switch {
+	case other == (Rate{}):
+		return false
+	case r == (Rate{}):
+		return true
+	}
+	return r.PerSecond > other.PerSecond || r.Burst > other.Burst
 }
 
 // apply returns key with the patch applied.
@@ -317,11 +335,6 @@ func (k *APIKey) retire(now time.Time, overlap time.Duration) {
 	}
 }
 
-// expiredBefore reports whether k has an expiry that is before a time.
-func (k *APIKey) expiredBefore(at time.Time) bool {
-	return !k.ExpiresAt.IsZero() && k.ExpiresAt.Before(at)
-}
-
 // sameSettings reports whether the fields that a patch may change are equal.
 func (k APIKey) sameSettings(other APIKey) bool {
 	return equalText(k.Description, other.Description) &&
@@ -341,6 +354,20 @@ type APIKeyPage struct {
 	Holder          Identity // zero: the keys of all holders
 	ScopingPolicyID string   // "": any or none
 	KeyQuery                 // its Limit is > 0
+}
+
+// keyBatcher is what the stores of package postgres have besides: for databases with many writers.
+type keyBatcher interface {
+	// AddAPIKeys adds those keys of a batch that nothing prevents, and queues their events as
+	// QueueAudit does, in one transaction. It waits for others no longer than a moment. added[i] is
+	// false, and key i not added, when
+	//
+	//   - its Holder has the most keys, with those before it in the batch;
+	//   - another transaction has locked its Holder or access, or locked its caller's key to change it;
+	//   - its caller's key is revoked, or has changed since that generation;
+	//   - other targets than sources, templates and keys have changed since then;
+	//   - the store does not know all that.
+	AddAPIKeys(ctx context.Context, b batching.Keys[APIKey, Event]) (added []bool, err error)
 }
 
 // LastUse records when a key was last accepted, to the minute.

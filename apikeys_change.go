@@ -48,11 +48,10 @@ func (s *Keys) patchKey(
 ) (APIKey, error) {
 	var patched APIKey
 	holder := allowed.holder
-	lock := lockHolder(holder)
 	if patch.ExpiresAt != nil && s.ignoreExpired {
 		allowed.most = s.most
 	}
-	err := s.commit(ctx, change{by: by, basis: &allowed, lock: lock, write: func(
+	err := s.commit(ctx, change{by: by, basis: &allowed, locks: Locks{Holder: holder}, write: func(
 		ctx context.Context, tx Store,
 	) (changed []Event, err error) {
 		err = tx.ChangeAPIKey(ctx, holder, id, func(key *APIKey) (bool, error) {
@@ -80,7 +79,7 @@ func (s *Keys) patchKey(
 		return changed, err
 	}})
 	if noRow(err) {
-		return APIKey{}, s.noKey(APIKey{ID: id, Holder: holder}.Target())
+		return APIKey{}, s.noKey(APIKey{ID: id, Holder: holder})
 	} else if err != nil {
 		return APIKey{}, fault("change API key", err)
 	}
@@ -91,8 +90,8 @@ func (s *Keys) patchKey(
 // noKey answers for a key that does not exist, or no longer exists. The answer does not repeat the
 // requested id: a caller may have pasted a key there by mistake. It drops the key from the cache:
 // another process may have revoked it.
-func (s *Keys) noKey(key Target) *Error {
-	s.forget(key)
+func (s *Keys) noKey(key APIKey) *Error {
+	s.forget(key.Target())
 	return unknownKey()
 }
 
@@ -158,7 +157,7 @@ func (s *Keys) rotate(ctx context.Context, r rotation) (issued IssuedKey, err er
 			return err
 		})
 		if noRow(err) {
-			return answer, s.noKey(APIKey{ID: r.id, Holder: holder}.Target())
+			return answer, s.noKey(APIKey{ID: r.id, Holder: holder})
 		}
 		return answer, fault("rotate API key", err)
 	})
@@ -184,8 +183,8 @@ func (s *Keys) replaceKey(
 		action = event.APIKeyRevoked
 	}
 	r.basis.most = s.most
-	lock := lockHolder(holder)
-	return answer, s.commit(ctx, change{by: r.by, basis: &r.basis, lock: lock, write: func(
+	locks := Locks{Holder: holder}
+	return answer, s.commit(ctx, change{by: r.by, basis: &r.basis, locks: locks, write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
 		err := tx.ChangeAPIKey(ctx, holder, r.id, func(old *APIKey) (bool, error) {
@@ -262,18 +261,11 @@ func (s *Keys) Revoke(ctx context.Context, by Principal, holder Identity, id str
 	if err != nil {
 		return s.ofKey(ctx, allowed, id, err)
 	}
-	return s.revoke(ctx, by, allowed, id)
-}
-
-func (s *Keys) revoke(ctx context.Context, by Principal, allowed basis, id string) error {
 	key := APIKey{ID: id, Holder: allowed.holder}
-	err := s.storeRevocation(ctx, by, allowed, key, s.now())
-	if noRow(err) {
-		return s.noKey(key.Target())
-	} else if err != nil {
-		return fault("revoke API key", err)
+	if err = s.storeRevocation(ctx, by, allowed, key, s.now()); noRow(err) {
+		return s.noKey(key)
 	}
-	return nil
+	return fault("revoke API key", err)
 }
 
 // storeRevocation revokes a key. It takes no lock but that of the key: a revocation must not wait,
@@ -306,24 +298,8 @@ func (s *Keys) RevokeAll(ctx context.Context, by Principal, holder Identity) (in
 		return 0, err
 	}
 	allowed, err := s.authorizeKeys(ctx, by, holder, true)
-	if err != nil {
-		return 0, err
-	}
-	return s.revokeAll(ctx, by, allowed)
-}
-
-// revokeAll revokes chunks of a holder's keys until none is left. No key that one of them issues in
-// the meantime survives: issuing takes the lock of the holder's keys, and checks whether the
-// caller's own key is revoked. If issuing commits before a chunk takes the lock, the chunk sees the
-// new key. If it comes later, it finds its own key revoked once the last chunk is committed.
-//
-// Between two chunks, revokeAll pauses for as long as the last chunk took, because SQLite does not
-// queue writers of several processes.
-func (s *Keys) revokeAll(
-	ctx context.Context, by Principal, allowed basis,
-) (revoked int, err error) {
-	if s.readOnly {
-		return 0, errReadOnly
+	if err != nil || s.readOnly {
+		return 0, cmp.Or(err, errReadOnly)
 	}
 	// Do not lock a holder without keys: the lock may leave its id in the store. The id may be a
 	// key that the caller pasted into the wrong place.
@@ -333,6 +309,11 @@ func (s *Keys) revokeAll(
 	} else if len(some) == 0 { // another call may not have dropped what it has revoked from the cache
 		return 0, fault("read changes", s.cached.CatchUp(ctx))
 	}
+	// No key survives that one of these keys issues in the meantime: issuing takes the lock of the
+	// holder's keys, and checks whether the caller's own key is revoked. If issuing commits before a
+	// chunk takes the lock, the chunk sees the new key. If it comes later, it finds its own key
+	// revoked once the last chunk is committed.
+	revoked := 0
 	for allowed.free = true; ; allowed.keyless = true {
 		began := time.Now()
 		n, err := s.revokeChunkOf(ctx, by, &allowed)
@@ -346,7 +327,8 @@ func (s *Keys) revokeAll(
 	}
 }
 
-// pause waits for as long as a chunk took that began at a time, so that other writers come between.
+// pause waits for as long as a chunk took that began at a time, so that other writers come between:
+// SQLite does not queue writers of several processes.
 func (s *keyIssuer) pause(ctx context.Context, began time.Time) {
 	if !s.inTransaction {
 		background.Wait(ctx, time.After(time.Since(began)))
@@ -357,8 +339,8 @@ func (s *keyIssuer) pause(ctx context.Context, began time.Time) {
 // checks the caller's key again, because a chunk may have revoked that very key. A revocation never
 // waits for an Apply.
 func (s *Keys) revokeChunkOf(ctx context.Context, by Principal, allowed *basis) (n int, err error) {
-	lock := lockHolder(allowed.holder)
-	err = s.commit(ctx, change{by: by, basis: allowed, lock: lock, write: func(
+	locks := Locks{Holder: allowed.holder}
+	err = s.commit(ctx, change{by: by, basis: allowed, locks: locks, write: func(
 		ctx context.Context, tx Store,
 	) (events []Event, err error) {
 		events, err = revokeKeys(ctx, tx, allowed.holder, s.now(), revokeChunk)
@@ -450,7 +432,7 @@ func (s *keyIssuer) sweepChunk(
 	users, accounts := keyActions(true)
 	allowed := basis{action: users, free: true}
 	together := func(context.Context, Store) error { return nil } // no lock, but one transaction
-	err = s.commit(ctx, change{by: by, basis: &allowed, lock: together, write: func(
+	err = s.commit(ctx, change{by: by, basis: &allowed, room: together, write: func(
 		ctx context.Context, tx Store,
 	) (events []Event, err error) {
 		if by.Kind != KindHost {
@@ -476,7 +458,7 @@ func sweepKey(
 	ctx context.Context, tx Store, key APIKey, before, now time.Time,
 ) (events []Event, err error) {
 	return events, tx.ChangeAPIKey(ctx, key.Holder, key.ID, func(k *APIKey) (bool, error) {
-		if events = nil; !k.expiredBefore(before) {
+		if events = nil; k.ExpiresAt.IsZero() || !k.ExpiresAt.Before(before) {
 			return false, nil
 		}
 		k.retire(now, 0)

@@ -139,8 +139,14 @@ func (s *keyIssuer) authorizeIssue(
 		return b, err
 	}
 	if by.Kind != KindHost {
+		// The keys of the holder would give its rights to the caller. iam:banks:grant stands for all
+		// rights but those of the control plane.
 		b.covers = true
-		if err := s.covers(ctx, by, &b); err != nil {
+		caller, _, err := s.standing(ctx, by.holder(), controlPlane)
+		if err == nil && !caller.Rights.Permits(by.vouched(), action.BanksGrant) {
+			err = s.weigh(ctx, by, &b)
+		}
+		if err != nil {
 			return b, err
 		}
 	}
@@ -149,16 +155,6 @@ func (s *keyIssuer) authorizeIssue(
 		err = forbidden("the host application does not know the owner of the service account")
 	}
 	return b, err
-}
-
-// covers refuses a holder that has a right which the caller lacks: its keys would give that right
-// to the caller. iam:banks:grant stands for all rights but those of the control plane.
-func (s *keyIssuer) covers(ctx context.Context, by Principal, b *basis) error {
-	caller, _, err := s.standing(ctx, by.holder(), controlPlane)
-	if err != nil || caller.Rights.Permits(by.vouched(), action.BanksGrant) {
-		return err
-	}
-	return s.weigh(ctx, by, b)
 }
 
 // weigh judges, by the store's present rows, the rights that the holder of a basis has and its
@@ -173,8 +169,8 @@ func (s *keyIssuer) weigh(ctx context.Context, by Principal, b *basis) error {
 	if err != nil {
 		return fault("read access", err)
 	}
-	standing := own.callerOf(by)
-	caller, target := s.compiler.Compile(standing), s.compiler.Compile(other.standing(b.holder))
+	standing := own.standing(by.Identity(), by.ScopingPolicyID)
+	caller, target := s.compiler.Compile(standing), s.compiler.Compile(other.standing(b.holder, ""))
 	b.judged = judgedBy(caller, target)
 	if err := withinCeiling(caller, by.vouched(), target); err != nil {
 		return err
@@ -323,8 +319,8 @@ func (s *keyIssuer) recheck(ctx context.Context, tx Store, by Principal, b *basi
 	if err := b.checkHolder(by, now); err != nil || !b.within {
 		return err
 	}
-	caller := s.compiler.Compile(own.callerOf(by))
-	target := s.compiler.Compile(now.standing(b.holder))
+	caller := s.compiler.Compile(own.standing(by.Identity(), by.ScopingPolicyID))
+	target := s.compiler.Compile(now.standing(b.holder, ""))
 	if judgedBy(caller, target) != b.judged {
 		return errStaleRights
 	}
@@ -367,7 +363,8 @@ func (s *keyIssuer) present(
 	if err != nil || b.action == "" {
 		return now, fault("read access", err)
 	}
-	if !s.compiler.Compile(now.callerOf(by)).Permits(by.vouched(), b.action) {
+	rights := s.compiler.Compile(now.standing(by.Identity(), by.ScopingPolicyID))
+	if !rights.Permits(by.vouched(), b.action) {
 		err = forbidden("you are not allowed " + b.action)
 	}
 	return now, err
@@ -384,13 +381,6 @@ func (s *keyIssuer) count(b *basis, query *AccessQuery) {
 	if b.most > 0 && s.ignoreExpired {
 		query.ValidAt = s.now()
 	}
-}
-
-// callerOf returns a caller, whose rows the snapshot has, as a subject of decisions.
-func (a AccessSnapshot) callerOf(by Principal) policy.Subject {
-	subject := a.standing(by.Identity())
-	a.narrow(&subject, by.ScopingPolicyID)
-	return subject
 }
 
 // judgedBy identifies the policies of a caller and of a holder. While they are the same,
@@ -417,12 +407,12 @@ func (b *basis) checkHolder(by Principal, now AccessSnapshot) error {
 	switch {
 	case b.row && b.holder.Kind == KindServiceAccount && (now.ServiceAccount == nil ||
 		b.owner != "" && now.ServiceAccount.OwnerUserID != b.owner):
-		return accountRows.missing()
+		return notFound("there is no such service account")
 	case b.row && b.holder.Kind == KindUser && now.User == nil:
 		if b.holder == by.Identity() {
 			return unknownMe()
 		}
-		return userRows.missing()
+		return notFound("there is no such user")
 	case b.scoping != "" && now.Narrowing == nil && builtins[b.scoping] == nil:
 		return unknownScoping()
 	}

@@ -56,25 +56,7 @@ func (s *Keys) Issue(
 	if err != nil {
 		return IssuedKey{}, err
 	}
-	return s.issue(ctx, by, allowed, in, now)
-}
-
-// issueTries is how often issue draws a key when its id is taken, about once in 2^59 draws. A store
-// that always answers ErrExists must not loop for ever.
-const issueTries = 4
-
-// issuedAnswer is what the store keeps of an issued key, to answer the same request again.
-type issuedAnswer struct {
-	Key string    // the whole key
-	At  time.Time // the CreatedAt of the key
-}
-
-// issue makes, stores and announces a key, with its answer in the same transaction. An answer of
-// another key is that of an earlier request, which had the same settings: issue returns that key.
-func (s *Keys) issue(
-	ctx context.Context, by Principal, allowed basis, in NewAPIKey, now time.Time,
-) (IssuedKey, error) {
-	holder := allowed.holder
+	holder = allowed.holder
 	request, err := s.idempotent(by, allowed, in.IdempotencyKey, "issue", []any{holder, in}, now)
 	if err != nil {
 		return IssuedKey{}, err
@@ -99,10 +81,20 @@ func (s *Keys) issue(
 	})
 	if err != nil {
 		return IssuedKey{}, err
-	} else if answer.Key != string(issued.Key) { // an earlier request issued it
+	} else if answer.Key != string(issued.Key) { // an earlier request, with equal settings, made it
 		return s.issuedBefore(ctx, holder, in, answer)
 	}
 	return issued, nil
+}
+
+// issueTries is how often issue draws a key when its id is taken, about once in 2^59 draws. A store
+// that always answers ErrExists must not loop for ever.
+const issueTries = 4
+
+// issuedAnswer is what the store keeps of an issued key, to answer the same request again.
+type issuedAnswer struct {
+	Key string    // the whole key
+	At  time.Time // the CreatedAt of the key
 }
 
 // room refuses one more key to a holder that has as many as allowed. It must run under the lock of
@@ -122,8 +114,8 @@ func (s *Keys) addKey(
 	answer *StoredAnswer,
 ) error {
 	allowed.scoping, allowed.most = key.ScopingPolicyID, s.most
-	lock := lockHolder(key.Holder)
-	c := change{by: by, basis: &allowed, lock: lock, answer: answer, write: func(
+	locks := Locks{Holder: key.Holder}
+	c := change{by: by, basis: &allowed, locks: locks, answer: answer, write: func(
 		ctx context.Context, tx Store,
 	) ([]Event, error) {
 		if err := s.room(allowed.live); err != nil {

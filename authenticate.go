@@ -31,23 +31,13 @@ type authenticator struct {
 	writeUses func()      // starts the writer of key uses, once
 }
 
-// authenticate asks the host only about bearers that start with no prefix of keys: a mistyped key
-// must not reach the host's logs.
+// authenticate returns the principal of a bearer. It asks the host only about bearers that start
+// with no prefix of keys: a mistyped key must not reach the host's logs.
 func (s *authenticator) authenticate(ctx context.Context, bearer string) (Principal, error) {
-	if c, ours := s.keys.Claim(bearer); ours {
-		return s.authenticateKey(ctx, c)
+	c, ours := s.keys.Claim(bearer)
+	if !ours {
+		return s.askAuthenticator(ctx, bearer)
 	}
-	return s.askAuthenticator(ctx, bearer)
-}
-
-// unauthenticated is the one answer to every bearer that is not accepted. A message for each reason
-// would tell which keys exist.
-func unauthenticated() *Error {
-	return &Error{Code: CodeUnauthenticated, Message: "a valid bearer token is required"}
-}
-
-// authenticateKey returns the principal of an accepted key.
-func (s *authenticator) authenticateKey(ctx context.Context, c keyring.Claim) (Principal, error) {
 	key, err := s.accept(ctx, c)
 	if err != nil {
 		return Principal{}, err
@@ -56,6 +46,12 @@ func (s *authenticator) authenticateKey(ctx context.Context, c keyring.Claim) (P
 		Kind: Kind(key.Holder.Kind), ID: key.Holder.ID,
 		ScopingPolicyID: key.Holder.NarrowedBy, key: c.ID, rate: Rate(key.Rate),
 	}, nil
+}
+
+// unauthenticated is the one answer to every bearer that is not accepted. A message for each reason
+// would tell which keys exist.
+func unauthenticated() *Error {
+	return &Error{Code: CodeUnauthenticated, Message: "a valid bearer token is required"}
 }
 
 // accept returns a claimed key that is good, and records its use. It makes at most one store call
@@ -479,13 +475,9 @@ func (s *keyHasher) judge(
 	key := snapshot.Key
 	if key == nil || key.Holder != by.Identity() || snapshot.keysRest(key.Holder) ||
 		!s.copyOf(key).Good(s.clock()) || !s.keys.Sealed(key.row()) {
-		return snapshot, s.ended(by) // the same answer for every reason
+		// The key was accepted a moment ago: the cache may still hold it.
+		s.forget(APIKey{ID: by.key, Holder: by.Identity()}.Target())
+		return snapshot, unauthenticated() // the same answer for every reason
 	}
 	return snapshot, nil
-}
-
-// ended answers a caller whose key was accepted a moment ago. The cache may still hold the key.
-func (s *keyHasher) ended(by Principal) error {
-	s.forget(APIKey{ID: by.key, Holder: by.Identity()}.Target())
-	return unauthenticated()
 }

@@ -6,9 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/accessindex"
-	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/readcache"
@@ -21,76 +19,12 @@ import (
 // only.
 const controlPlane = "*"
 
-// authorizer authorizes callers. Its decisions rest on cached rows, as those of [Service.Decide]
-// do, and use the same engine.
-type authorizer struct {
-	*base
-	compiler *policy.Compiler
-}
-
-// authorize refuses callers without the control-plane action. The host always passes, unless ctx
-// has ended. Methods call it before they read a row that they would show, so that a caller without
-// rights cannot learn from the answer what exists.
-func (s *authorizer) authorize(ctx context.Context, by Principal, action string) error {
-	if by.Kind == KindHost {
-		return fault("authorize", ctx.Err())
-	}
-	_, err := s.permitted(ctx, by, action)
-	return err
-}
-
 // authorizeSelf refuses callers without own rights.
 func authorizeSelf(by Principal) error {
 	if by.Kind != KindUser && by.Kind != KindServiceAccount {
 		return forbidden("only a user or a service account has rights of its own")
 	}
 	return nil
-}
-
-// scoped is one of the two halves of sources and templates: those of the server, or the personal
-// ones.
-type scoped struct {
-	*authorizer
-	personal bool
-}
-
-// admit returns the area that the caller may use in this half. The caller needs action in the
-// personal half, and [action.TemplateAdmin] in that of the server.
-func (s *scoped) admit(ctx context.Context, by Principal, action string) (place, error) {
-	if s.personal {
-		return s.own(ctx, by, action)
-	}
-	action = s.need(action)
-	return place{scope: ScopeServer, basis: basis{action: action}}, s.authorize(ctx, by, action)
-}
-
-// need returns the action that a caller needs in this half: personal is that of the personal one.
-func (s *scoped) need(personal string) string {
-	if s.personal {
-		return personal
-	}
-	return action.TemplateAdmin
-}
-
-// own returns the personal area of a caller who is allowed action. A service account uses the area
-// of its owner, with its own rights. The host and unmapped senders have no area.
-func (s *authorizer) own(ctx context.Context, by Principal, action string) (place, error) {
-	if err := authorizeSelf(by); err != nil {
-		return place{}, err
-	}
-	caller, err := s.permitted(ctx, by, action)
-	if err != nil {
-		return place{}, err
-	}
-	at := place{scope: ScopePersonal, owner: by.ID}
-	if by.Kind == KindServiceAccount {
-		at.owner = caller.Owner
-	}
-	if at.owner == "" {
-		return place{}, forbidden("a service account without a row has no owner")
-	}
-	at.basis = basis{action: action, owner: at.owner, row: caller.User != ""}
-	return at, nil
 }
 
 // permitted returns the standing of a caller who is allowed the control-plane action. It always
@@ -129,6 +63,16 @@ func withinCeiling(caller *policy.Rights, vouched []string, holder *policy.Right
 		return forbidden("the holder of these keys is allowed " + action + ", but you are not")
 	}
 	return nil
+}
+
+// refuseExcess names who gains or loses a right that the caller lacks.
+func refuseExcess(who string, x policy.Excess) *Error {
+	verb := "would newly be allowed "
+	if x.Taken {
+		verb = "would lose "
+	}
+	return forbidden(who + " " + verb + x.Action + " on bank " + quote(x.Bank) +
+		", which you are not allowed")
 }
 
 // standing returns the inputs of a decision: cached ones while they are valid, else the store's
@@ -202,7 +146,7 @@ func (s *authorizer) snapshotStanding(
 ) (*readcache.Standing, readcache.Bank) {
 	s.cached.Hear(snapshot.Generation)
 	of := identityOf(who)
-	subject := snapshot.standing(of)
+	subject := snapshot.standing(of, who.NarrowedBy)
 	holder := &readcache.Standing{Generation: snapshot.Generation, Groups: snapshot.Groups}
 	account, user := snapshot.ServiceAccount, snapshot.User
 	if account != nil {
@@ -213,7 +157,6 @@ func (s *authorizer) snapshotStanding(
 	}
 	holder.Inactive = snapshot.inactive(of.Kind)
 	holder.KeysRest = snapshot.keysRest(of)
-	snapshot.narrow(&subject, who.NarrowedBy)
 	holder.Rights = s.compiler.Compile(subject)
 	bank := s.compiler.Schema().CompileBank(snapshot.bankPolicy())
 	return holder, readcache.Bank{Policy: bank, Generation: snapshot.Generation}
@@ -230,15 +173,16 @@ func (a AccessSnapshot) inactive(kind Kind) bool {
 	return false
 }
 
-// standing returns the subject of a decision about a caller. A caller without a row is open:
-// Resolve explains the missing row, but here nothing that the host vouches for is
-// refused. An inactive row stays closed.
-func (a AccessSnapshot) standing(who Identity) policy.Subject {
+// standing returns the subject of a decision about a caller, narrowed by a scoping policy; "" none. A
+// caller without a row is open: Resolve explains the missing row, but here nothing that the host
+// vouches for is refused. An inactive row stays closed.
+func (a AccessSnapshot) standing(who Identity, narrowedBy string) policy.Subject {
 	subject := a.subject(who)
 	if who.Kind == KindUser && a.User == nil ||
 		who.Kind == KindServiceAccount && a.ServiceAccount == nil {
 		subject.Closed = ""
 	}
+	a.narrow(&subject, narrowedBy)
 	return subject
 }
 
@@ -247,6 +191,33 @@ func (a AccessSnapshot) standing(who Identity) policy.Subject {
 type rightsHolder struct {
 	Identity
 	narrowedBy string
+}
+
+// standing are the rights of a holder, as if the holder were active. Nil subject: it has no row.
+type standing struct {
+	subject *policy.Subject
+	active  bool
+}
+
+// rights returns the rights of a holder, who is the subject of a.
+func (a AccessSnapshot) rights(of rightsHolder) (p standing) {
+	switch {
+	case of.Kind == KindServiceAccount && a.ServiceAccount != nil:
+		account := *a.ServiceAccount
+		p.active, account.Inactive = !account.Inactive, false
+		a.ServiceAccount = &account
+	case of.Kind == KindUser && a.User != nil:
+		p.active = !a.User.Inactive
+	default:
+		return p
+	}
+	if a.User != nil {
+		a.User = &User{ID: a.User.ID}
+	}
+	subject := a.subject(of.Identity)
+	a.narrow(&subject, of.narrowedBy)
+	p.subject = &subject
+	return p
 }
 
 func (b rightsHolder) String() string {
@@ -427,25 +398,6 @@ func (a AccessSnapshot) bankPolicy() *policy.Named {
 		return nil
 	}
 	return &policy.Named{ID: a.BankPolicy.BankID, Document: a.BankPolicy.Document}
-}
-
-// decide decides without vouched actions, and notes the bank's policy as of now. now 0: it notes
-// nothing. It is the slow half of Decide, for a request that the cache has not answered: it may
-// read the store, and allocates. now is from before the read, so that a change in between makes the
-// note useless. user is that whose row counts, "" none: who, or the owner of a service account.
-func (s *authorizer) decide(
-	ctx context.Context, who readcache.Holder, action, bank string, in *policy.Context,
-	now cache.Moment,
-) (d policy.Decision, user string, err error) {
-	holder, policyOf, err := s.standing(ctx, who, bank)
-	if err != nil {
-		return d, "", err
-	}
-	d = holder.Rights.Decide(action, bank, in, policyOf)
-	if now != 0 {
-		holder.Rights.Note(action, bank, policyOf, uint64(now))
-	}
-	return d, holder.User, nil
 }
 
 // needs returns the rows that the answer to q depends on, whose sender is a user.

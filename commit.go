@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"sync"
 	"time"
@@ -16,39 +15,13 @@ import (
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/aead"
 	"github.com/extsvc/svc/internal/answers"
-	"github.com/extsvc/svc/internal/background"
+	"github.com/extsvc/svc/internal/jcs"
+	"github.com/extsvc/svc/internal/lists"
 	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/sequencer"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/limits"
 )
-
-// base is what all parts of a Service work on. One base belongs to one Store: a Service and its
-// nouns share one, and each [Service.WithTx] makes another.
-type base struct {
-	store         Store
-	roles         roles  // of store
-	tenant        string // whose Service this is; "": of none
-	log           *slog.Logger
-	clock         func() time.Time
-	readOnly      bool             // nothing is written
-	inTransaction bool             // the store belongs to a transaction of the host
-	cached        *readcache.Cache // nil in a transaction of the host: each call reads the store
-	drops         []func(changed Target, generation int64)
-	refuses       func(host bool) error // refuses callers of a tenant that is not served any longer
-	work          *background.Group     // nil: in a transaction of the host
-}
-
-// now returns the time to stamp on rows and events. Stores keep microseconds: with a finer time, a
-// row that was just written would differ from the same row when it is read again.
-func (s *base) now() time.Time { return s.clock().UTC().Truncate(time.Microsecond) }
-
-// onChange makes drop forget what is cached of a target that changed at a generation or earlier.
-// Call it while the Service is assembled: no lock guards the list. Mutations and the follower of
-// the store call drop concurrently, so it must be quick, safe for that, and do no I/O.
-func (s *base) onChange(drop func(changed Target, generation int64)) {
-	s.drops = append(s.drops, drop)
-}
 
 // forget drops cached rows that changed. Calls also use it for targets that the store shows to be
 // changed by another call, which may not have dropped them yet. It runs after the commit and before
@@ -74,6 +47,15 @@ func (s *base) changes(ctx context.Context, since int64) (StoreChanges, error) {
 	defer cancel()
 	changes, err := s.store.Changes(own, since)
 	return changes, lateStore(ctx, own, err)
+}
+
+// lateStore returns err as ErrUnavailable when own, which limits a call of the store, has ended and
+// the caller's ctx has not.
+func lateStore(ctx, own context.Context, err error) error {
+	if err == nil || own.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	return fmt.Errorf("%w: the store does not answer in time: %v", ErrUnavailable, err)
 }
 
 // committer commits changes and reports their events. Every mutation with an event goes through
@@ -104,6 +86,9 @@ var errSingle = errors.New("needs a transaction for itself")
 // rejudgments is how often a change is judged again because rights have changed in the meantime.
 const rejudgments = 8
 
+// errStaleRights says that the rights of a caller or a holder differ from those that were judged.
+var errStaleRights = errors.New("rights have changed since they were judged")
+
 // change is a mutation of the store, and what belongs to it.
 type change struct {
 	by Principal // signs the events
@@ -113,9 +98,12 @@ type change struct {
 	// transaction again. So it sets what it hands to its caller and never appends to it. It uses
 	// only tx, and returns its errors.
 	write func(ctx context.Context, tx Store) ([]Event, error)
-	// lock runs first, in the transaction of write. Nil: write needs no transaction, because it
-	// makes one call of the store that is atomic by itself.
-	lock func(ctx context.Context, tx Store) error
+	// locks are taken first, in the transaction of write. Of two calls that lock a holder, count its
+	// rows and then add, one counts what the other has added. Its deletion comes before or after.
+	locks Locks
+	// room may refuse the change under its locks. With neither, write needs no transaction, because
+	// it makes one call of the store that is atomic by itself.
+	room func(ctx context.Context, tx Store) error
 	// together carries out the change with those of other callers, and returns its events. errSingle:
 	// it has not. Nil: there is no such way.
 	together func(ctx context.Context) ([]Event, error)
@@ -183,10 +171,11 @@ func (s *committer) commit(ctx context.Context, c change) error {
 		return err
 	}
 	s.chains.Wake()
-	if c.access {
-		s.dropChanged(ctx)
-	} else {
-		s.forgetTargets(events)
+	switch {
+	case !c.access:
+		s.forget(lists.Map(events, func(e Event) Target { return e.Target })...)
+	case s.cached.CatchUp(ctx) != nil: // the store does not answer: any row may have changed
+		s.forget(Target{Kind: event.TargetAccess})
 	}
 	if c.done != nil {
 		c.done()
@@ -209,7 +198,8 @@ func (s *committer) committed(ctx context.Context, answer *StoredAnswer) bool {
 func (s *committer) run(
 	ctx context.Context, c change, write func(ctx context.Context, tx Store) error,
 ) error {
-	if s.keep || c.forget != "" || c.lock != nil || c.answer != nil || c.rechecked() {
+	locked := c.locks != (Locks{}) || c.room != nil || c.rechecked()
+	if s.keep || c.forget != "" || c.answer != nil || locked {
 		return s.store.Atomically(ctx, write)
 	}
 	return write(ctx, s.store)
@@ -219,22 +209,6 @@ func (s *committer) run(
 func (c *change) rechecked() bool {
 	b := c.basis
 	return b != nil && (c.by.Kind != KindHost || b.row || b.scoping != "" || b.most > 0)
-}
-
-// dropChanged drops what was committed before the call, in any process, and nothing else. When the
-// store does not answer, it drops all rows of access.
-func (s *base) dropChanged(ctx context.Context) {
-	if s.cached.CatchUp(ctx) != nil {
-		s.forget(Target{Kind: event.TargetAccess})
-	}
-}
-
-func (s *base) forgetTargets(events []Event) {
-	targets := make([]Target, len(events))
-	for i, event := range events {
-		targets[i] = event.Target
-	}
-	s.forget(targets...)
 }
 
 // readmit takes the locks of a change and judges its caller again.
@@ -253,8 +227,13 @@ func (s *committer) readmit(ctx context.Context, tx Store, c change) error {
 			return fault("lock access", err)
 		}
 	}
-	if c.lock != nil {
-		if err := c.lock(ctx, tx); err != nil {
+	if c.locks != (Locks{}) {
+		if err := tx.Lock(ctx, c.locks); err != nil {
+			return err
+		}
+	}
+	if c.room != nil {
+		if err := c.room(ctx, tx); err != nil {
 			return err
 		}
 	}
@@ -316,6 +295,15 @@ func (s *base) sign(by Principal, events []Event) []Event {
 			uuid.Must(uuid.NewV7()), s.tenant, by.Identity(), by.key
 	}
 	return events
+}
+
+// eventRow returns a row of access as events have it, of its JSON form; nil: there is no row.
+func eventRow(form any) json.RawMessage {
+	if form == nil {
+		return nil
+	}
+	text, _ := strictjson.Marshal(form) // rows hold valid text and documents
+	return jcs.Bounded(text, limits.EventRow)
 }
 
 // announce reports events to the host. Call it after the commit, once what changed is dropped.

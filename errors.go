@@ -157,6 +157,15 @@ func (e *Error) sentence() string {
 	return strings.ReplaceAll(strings.TrimPrefix(e.Field, "/"), "/", ".") + " " + e.Message
 }
 
+// firstMessage returns the text of the first error, with its field.
+func firstMessage(err error) string {
+	first, is := errors.AsType[*Error](err)
+	if !is {
+		return "it cannot be read"
+	}
+	return first.Field + " " + first.Message
+}
+
 // Errors returns every [Error] in err's tree, in order, not copies; nil when it has none. It looks
 // into joined and wrapped errors ([errors.Join], fmt's %w), 10,000 at most, but not at the cause of
 // an Error.
@@ -184,6 +193,11 @@ func MapFields(err error, field func(*Error) string) error {
 		all[i] = &moved
 	}
 	return joined(all)
+}
+
+// under puts a prefix before the pointers of copies of errors.
+func under(prefix string, err error) error {
+	return MapFields(err, func(e *Error) string { return prefix + e.Field })
 }
 
 // joined returns nil for no errors, a single error as it is, and several joined.
@@ -216,6 +230,12 @@ func ErrorCode(err error) Code {
 	return CodeInternal
 }
 
+// hostError is an error of a function of the host. It hides an [*Error], which is about something
+// else, such as another server that the function has asked. errors.Is still finds its causes.
+type hostError struct{ error }
+
+func (e hostError) Is(target error) bool { return errors.Is(e.error, target) }
+
 // Invalid returns an [Error] of CodeInvalid about a field, also for a host's own checks. Callers
 // see the message: the rest of a sentence that begins with the field, without a full stop and a
 // secret, as "must be at most 10".
@@ -242,6 +262,14 @@ func tooComplex(then string, err error) *Error {
 }
 
 var errReadOnly error = &Error{Code: CodeReadOnly, Message: "this server is read-only at present"}
+
+// lacks answers a call that needs an optional role of the store.
+func lacks(role string) *Error {
+	return &Error{Code: CodeInternal, Message: "the store has no " + role}
+}
+
+// auditRole is what a store of [Service.WithTx] may lack. New has checked its own store.
+const auditRole = "audit records (svc.AuditStore)"
 
 // doing is fault for many errors.
 func doing(what string) func(error) error {
@@ -273,22 +301,6 @@ func fault(doing string, err error) error {
 		err = errors.New(err.Error()) // an unexpected outcome is none for the caller
 	}
 	return &Error{Code: code, Message: message, Err: err}
-}
-
-// lateStore returns err as ErrUnavailable when own, which limits a call of the store, has ended and
-// the caller's ctx has not.
-func lateStore(ctx, own context.Context, err error) error {
-	if err == nil || own.Err() == nil || ctx.Err() != nil {
-		return err
-	}
-	return fmt.Errorf("%w: the store does not answer in time: %v", ErrUnavailable, err)
-}
-
-// recovered makes a panic of a function of the host an error. Defer it where nobody above recovers.
-func recovered(doing string, err *error) {
-	if cause := recover(); cause != nil {
-		*err = fault(doing, fmt.Errorf("panic: %v", cause))
-	}
 }
 
 // roundUp returns the first time at or after t that a row can have. Stores compare microseconds: a
@@ -423,16 +435,6 @@ func (c *checker) optionalText(field string, s *string, limit int) {
 	}
 }
 
-func (c *checker) labels(field string, labels []string) {
-	if len(labels) > limits.Labels {
-		c.add(field, fmt.Sprintf("must have at most %d elements", limits.Labels))
-		return
-	}
-	for i, label := range labels {
-		c.text(field+"/"+strconv.Itoa(i), label, limits.LabelLength)
-	}
-}
-
 // checkID returns an Error about field unless id can stand in a path.
 func checkID(field, id string) error {
 	if problem := text.IDProblem(id, limits.IDLength); problem != "" {
@@ -489,9 +491,6 @@ func unlessMatches(name, tag string, ifMatch []string) error {
 		Message: "the " + name + " has changed since you read it: read it again",
 	}
 }
-
-// errStaleRights says that the rights of a caller or a holder differ from those that were judged.
-var errStaleRights = errors.New("rights have changed since they were judged")
 
 // keyReused refuses an idempotency key that stands for another request, or for an answer that is of
 // no use any longer.

@@ -12,56 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/readcache"
-	"github.com/extsvc/svc/internal/strictjson"
-	"github.com/extsvc/svc/limits"
 )
-
-// Target is the thing that an [Event] is about. Targets are comparable. The thing may no longer
-// exist.
-type Target struct {
-	Kind   event.TargetKind
-	ID     string // its id or name; an attachment's is [AttachmentKey.String]
-	Scope  Scope  // of a source or template; "" for other kinds
-	Owner  string
-	Holder Identity // of an API key; zero for other kinds
-}
-
-// Event is one committed mutation. It holds no secret. Several events of one call come in a fixed
-// order: an update before its divergence, a new key before the old one of its rotation. Events of
-// concurrent calls come in any order.
-type Event struct {
-	// ID is a UUIDv7 (RFC 9562) of the machine's time, so events of one process sort by time. A
-	// second delivery from the outbox has the same ID.
-	ID       uuid.UUID
-	Time     time.Time // UTC, microseconds: what the rows were stamped with
-	Actor    Identity  // the caller of the method
-	ActorKey string    // the ID of the issued key that Actor used; "": none
-	Action   event.Action
-	Target   Target
-	Tenant   string // whose Service reports the event; "": no tenant's
-	// Was and Is are the target before and after the write, when it is a row of access: a JSON
-	// object as in the lists of a [Bundle], in the form of RFC 8785. Nil Was: the row is new. Nil
-	// Is: it is gone. Of the members of a group, Was has those that leave, and Is those that join.
-	// A null and an is_active that is true are left out. Other events have neither. Do not change
-	// them. In place of a row of more than [limits.EventRow] bytes, there is
-	// {"bytes":N,"sha256":"…"}: its length and its SHA-256 in hex.
-	Was, Is json.RawMessage
-}
-
-// happened returns an event for each target. The events have no ID and no Actor yet: commit sets
-// both, so that no mutation can name another actor than its caller.
-func happened(at time.Time, action event.Action, targets ...Target) []Event {
-	events := make([]Event, len(targets))
-	for i, target := range targets {
-		events[i] = Event{Time: at, Action: action, Target: target}
-	}
-	return events
-}
 
 // AuditRecord is a kept Event and its place in the chain of all records. It never changes, but
 // [Audit.Forget] and [Service.ForgetUser] erase texts of it. A call that began after another had
@@ -391,17 +345,4 @@ func (t Target) Attachment() AttachmentKey {
 func (t Target) Channel() Channel {
 	provider, sender, _ := strings.Cut(t.ID, ":")
 	return Channel{Provider: provider, SenderID: sender}
-}
-
-// rowsByTarget are rows of access in the form of a bundle, for events.
-type rowsByTarget map[Target]any
-
-// row returns a row as events have it; nil: there is none.
-func (r rowsByTarget) row(of Target) json.RawMessage {
-	form, found := r[of]
-	if !found {
-		return nil
-	}
-	text, _ := strictjson.Marshal(form) // rows hold valid text and documents
-	return jcs.Bounded(text, limits.EventRow)
 }

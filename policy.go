@@ -13,6 +13,7 @@ import (
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/readcache"
+	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/limits"
 )
 
@@ -387,7 +388,12 @@ func (q Question) check() (AccessQuery, error) {
 	if q.Sender != "" {
 		c.sender("sender", provider, sender)
 	}
-	c.context(q)
+	if q.Channel != "" { // channel and topic are only looked up: an API key is no error
+		c.lookupForeign("channel", q.Channel)
+	}
+	if q.Topic != "" {
+		c.lookupForeign("topic", q.Topic)
+	}
 	if q.UserID != "" {
 		c.id("user_id", q.UserID)
 	}
@@ -421,17 +427,18 @@ func (c *checker) action(asked string) {
 	}
 }
 
-const notAnAction = "must be an action, not a pattern"
-
-// context refuses an invalid channel or topic. Both are only looked up: an API key is no error.
-func (c *checker) context(q Question) {
-	if q.Channel != "" {
-		c.lookupForeign("channel", q.Channel)
-	}
-	if q.Topic != "" {
-		c.lookupForeign("topic", q.Topic)
+// sender refuses a sender other than "provider:id": an id, and a foreign name that may have colons.
+func (c *checker) sender(field, provider, id string) {
+	if provider == "" || id == "" {
+		c.add(field, `must be "provider:id"`)
+	} else if problem := text.IDProblem(provider, limits.IDLength); problem != "" {
+		c.add(field, "must have a provider that is an id, which "+problem)
+	} else {
+		c.lookupForeign(field, id)
 	}
 }
+
+const notAnAction = "must be an action, not a pattern"
 
 // resolution returns the public form of a result. A sender that is an inactive user shows no user:
 // it and its names count as unmapped. A document that is not JSON is left out.

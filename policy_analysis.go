@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/extsvc/svc/action"
@@ -85,7 +86,7 @@ func (s *Policies) WhoCan(
 	var found accessindex.WhoCan
 	var revision string
 	err := s.look(ctx, 0, func(all *accessRows) {
-		found, revision = all.WhoCan(allowed, bank), all.revision()
+		found, revision = all.WhoCan(allowed, bank), strconv.FormatInt(all.at, 10)
 	})
 	if err != nil {
 		return WhoCanAnswer{}, err
@@ -164,17 +165,12 @@ func (s *Policies) WhatCan(ctx context.Context, by Principal, who Identity) ([]C
 	if err != nil {
 		return nil, fault("list what a principal can do", err)
 	}
-	return capabilities(found, s.compiler.Schema()), nil
-}
-
-// capabilities returns the public form of a list, never nil.
-func capabilities(found []policy.Capability, schema *policy.Schema) []Capability {
 	list := make([]Capability, len(found))
 	for i, c := range found {
-		parameters := parametersOf(schema, c.Parameters, false)
+		parameters := parametersOf(s.compiler.Schema(), c.Parameters, false)
 		list[i] = Capability{c.Action, c.Bank, Outcome(c.Outcome), parameters}
 	}
-	return list
+	return list, nil
 }
 
 // Simulate answers a question as [Policies.Resolve] would after a bundle is applied. It writes
@@ -300,8 +296,8 @@ func (s *Policies) Diff(before, after Bundle) (AccessDiff, error) {
 func diffBundles(compiler *policy.Compiler, before, after Bundle) (AccessDiff, error) {
 	compiler = compiler.Apart(nil)
 	compiler.Limit(diffSteps)
-	b, beforeErr := wholeState(compiler, before)
-	a, afterErr := wholeState(compiler, after)
+	b, _, beforeErr := wholeState(compiler, before)
+	a, after, afterErr := wholeState(compiler, after)
 	if err := errors.Join(under("/before", beforeErr), under("/after", afterErr)); err != nil {
 		return AccessDiff{}, err
 	}
@@ -309,7 +305,6 @@ func diffBundles(compiler *policy.Compiler, before, after Bundle) (AccessDiff, e
 	compiler.Gathers(b.Reaching(were) + a.Reaching(are))
 	d, err := diff(compiler, census(compiler, b, were), census(compiler, a, are))
 	if err == nil {
-		after, _ = after.normalize(compiler) // wholeState has found no error
 		d.Turned, err = testRun{after.Tests, sendersAfter(after.Users, nil)}.turned(compiler, a)
 	}
 	return d, err
@@ -335,7 +330,7 @@ func (s *Access) Preview(
 		return AccessDiff{}, fault("compare access", err)
 	}
 	defer leave()
-	now, _, err := s.named(ctx, AccessNames{}, true) // first: the comparison must lack none
+	now, _, err := s.named(ctx, nil) // first: the comparison must lack none
 	if err != nil {
 		return AccessDiff{}, err
 	}
@@ -396,13 +391,18 @@ func senders(lists ...[]AccessTest) (all []Channel) {
 	return all
 }
 
-// testsAfter returns the tests after w is written over those that are kept.
-func (w AccessWrite) testsAfter(kept []AccessTest) []AccessTest {
-	after := Bundle{Tests: kept}
-	gone := w.Remove.removed()
-	tests.drop(&after, &gone)
-	tests.drop(&after, &w.Bundle)
-	return append(after.Tests, w.Tests...)
+// sendersAfter returns the users who have channels after users are written over those of the store.
+func sendersAfter(write, stored []User) map[Channel]string {
+	of, seen := map[Channel]string{}, map[string]bool{}
+	for _, u := range slices.Concat(write, stored) {
+		for _, channel := range u.Channels {
+			if !seen[u.ID] {
+				of[channel] = u.ID
+			}
+		}
+		seen[u.ID] = true
+	}
+	return of
 }
 
 // normalize checks the question of a test, and sets its ID.
@@ -424,22 +424,19 @@ func (t *AccessTest) normalize(c *checker, at string) {
 	t.ID, t.absent = jcs.Digest(text)[:32], 0
 }
 
-// wholeState returns the rows of a bundle that is the whole state of access. A row that names a missing
-// row is an error, because no store can supply it.
-func wholeState(compiler *policy.Compiler, b Bundle) (*accessindex.Index, error) {
-	b, err := b.normalize(compiler)
+// wholeState returns the rows of a bundle that is the whole state of access, also normalized. A row
+// that names a missing row is an error, because no store can supply it.
+func wholeState(
+	compiler *policy.Compiler, b Bundle,
+) (rows *accessindex.Index, normal Bundle, err error) {
+	normal, err = b.normalize(&checker{compiler: compiler})
 	if err != nil {
-		return nil, err
+		return nil, normal, err
 	}
-	a := newBundleDiff(compiler.Schema(), Bundle{}, b)
+	a := newBundleDiff(compiler.Schema(), Bundle{}, normal)
 	a.whole = true
 	a.rows()
-	return indexed(compiler.Schema(), a.bundle), a.err()
-}
-
-// under puts a prefix before the pointers of copies of errors.
-func under(prefix string, err error) error {
-	return MapFields(err, func(e *Error) string { return prefix + e.Field })
+	return indexed(compiler.Schema(), a.bundle), normal, a.err()
 }
 
 // census groups the members of parties that r has by their policies. The first member of a party

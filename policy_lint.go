@@ -162,7 +162,7 @@ func (l *linter) add(f Finding) {
 // a bad id names no row either way.
 func (l *linter) rows() {
 	c := &checker{compiler: l.compiler, endless: true}
-	normal, _ := l.bundle.normalizeWith(c)
+	normal, _ := l.bundle.normalize(c)
 	// told has the places with a fault of form.
 	told := map[string]bool{}
 	for _, e := range c.errs {
@@ -226,6 +226,13 @@ func (l *linter) about(list string, i int) Finding {
 	return f
 }
 
+// report adds a finding about a row of a list.
+func (l *linter) report(code FindingCode, list string, i int, message string) {
+	f := l.about(list, i)
+	f.Code, f.Message = code, message
+	l.add(f)
+}
+
 // attachments finds policies and groups that reach no principal. Bank policies have no attachments:
 // a bank is found by its id. A missing policy or group is a finding of rows. It looks at names
 // only: a policy that is attached to an empty group counts as attached, and the group has the
@@ -240,21 +247,13 @@ func (l *linter) attachments() {
 	}
 	for i, p := range l.bundle.Policies {
 		if !used[p.ID] {
-			l.add(Finding{
-				Code: FindingUnattached, Pointer: at("policies", i), Policy: p.ID, Statement: -1,
-				Message: "policy " + quote(p.ID) +
-					" is attached to no principal and narrows no service account",
-			})
+			l.report(FindingUnattached, "policies", i, "policy "+quote(p.ID)+
+				" is attached to no principal and narrows no service account")
 		}
 	}
 	for i, g := range l.bundle.Groups {
 		if len(g.Members) == 0 {
-			l.add(
-				Finding{
-					Code: FindingEmptyGroup, Pointer: at("groups", i), Statement: -1,
-					Message: "group " + quote(g.ID) + " has no members",
-				},
-			)
+			l.report(FindingEmptyGroup, "groups", i, "group "+quote(g.ID)+" has no members")
 		}
 	}
 }
@@ -265,10 +264,8 @@ func (l *linter) lookAlikes() {
 	add := func(list, noun string, i int, id string) {
 		of := list + "/" + text.Skeleton(id)
 		if other, known := first[of]; known && other != id {
-			f := l.about(list, i)
-			f.Code = FindingAlike
-			f.Message = noun + " " + quote(id) + " looks like " + noun + " " + quote(other)
-			l.add(f)
+			l.report(FindingAlike, list, i,
+				noun+" "+quote(id)+" looks like "+noun+" "+quote(other))
 		} else {
 			first[of] = id
 		}
@@ -296,12 +293,11 @@ func (l *linter) owners() {
 	users := lists.Index(l.bundle.Users, User.key)
 	for i, a := range l.bundle.ServiceAccounts {
 		if owner, _ := was(users, a.OwnerUserID); owner.Inactive {
-			l.add(Finding{
-				Code: FindingInactiveOwner, Pointer: at("service_accounts", i) + "/owner_user_id",
-				Statement: -1, Principal: Identity{KindServiceAccount, a.ID},
-				Message: "service account " + quote(a.ID) + " is denied everything: its owner " +
-					quote(a.OwnerUserID) + " is inactive",
-			})
+			f := l.about("service_accounts", i)
+			f.Code, f.Pointer = FindingInactiveOwner, f.Pointer+"/owner_user_id"
+			f.Message = "service account " + quote(a.ID) + " is denied everything: its owner " +
+				quote(a.OwnerUserID) + " is inactive"
+			l.add(f)
 		}
 	}
 }
@@ -319,9 +315,7 @@ func (l *linter) tests() {
 		}
 		turned, err := testRun{[]AccessTest{t}, senders}.turned(l.compiler, rows)
 		if err == nil && len(turned) > 0 {
-			f := l.about("tests", i)
-			f.Code, f.Message = FindingTurned, "the answer is not the expected one"
-			l.add(f)
+			l.report(FindingTurned, "tests", i, "the answer is not the expected one")
 		}
 	}
 }
@@ -349,9 +343,8 @@ func (l *linter) actions(known []string) {
 	// f is the place so far, to which check adds the pattern.
 	check := func(f Finding, patterns []string) {
 		for i, p := range patterns {
-			if !slices.ContainsFunc(known, func(action string) bool {
-				return policy.MatchAction(p, action)
-			}) {
+			covers := func(action string) bool { return policy.MatchAction(p, action) }
+			if !slices.ContainsFunc(known, covers) {
 				f := f
 				f.Code, f.Pointer = FindingUnknownAction, f.Pointer+"/actions/"+strconv.Itoa(i)
 				f.Message = "the action pattern " + quote(p) + " covers no known action"
@@ -371,19 +364,15 @@ func (l *linter) actions(known []string) {
 		if err != nil || document.PublicAccess == nil {
 			continue
 		}
-		f := Finding{
-			Pointer: at("bank_policies", i) + "/document/public_access", Bank: b.BankID,
-			Statement: -1,
-		}
+		f := l.about("bank_policies", i)
+		public := f.Pointer + "/document/public_access"
 		if document.PublicAccess.Default != nil {
-			f := f
-			f.Pointer += "/default"
+			f.Pointer = public + "/default"
 			check(f, document.PublicAccess.Default.Actions)
 		}
 		// Strategies name no actions, so their overrides have nothing to check.
 		for n, o := range document.PublicAccess.Overrides {
-			f := f
-			f.Pointer += "/overrides/" + strconv.Itoa(n)
+			f.Pointer = public + "/overrides/" + strconv.Itoa(n)
 			check(f, o.Actions)
 		}
 	}
@@ -413,23 +402,16 @@ func (l *linter) classes() {
 	policies := positions(l.bundle.Policies, Policy.key)
 	accounts := positions(l.bundle.ServiceAccounts, ServiceAccount.key)
 	for _, n := range found.Needless {
-		f := Finding{
-			Code: FindingNeedless, Pointer: statementAt(policies[n.Policy], n.Statement),
-			Policy: n.Policy, Statement: n.Statement,
-		}
-		f.Message = fmt.Sprintf(
-			"statement %d of policy %q is redundant: removing it changes no decision",
-			n.Statement, n.Policy,
-		)
+		code, problem := FindingNeedless, "is redundant: removing it changes no decision"
 		if n.Shadowed {
-			f.Code = FindingShadowed
-			f.Message = fmt.Sprintf(
-				"statement %d of policy %q allows nothing: "+
-					"all that it covers is denied to every principal that has it",
-				n.Statement, n.Policy,
-			)
+			code, problem = FindingShadowed,
+				"allows nothing: all that it covers is denied to every principal that has it"
 		}
-		l.add(f)
+		l.add(Finding{
+			Code: code, Pointer: statementAt(policies[n.Policy], n.Statement),
+			Policy: n.Policy, Statement: n.Statement,
+			Message: fmt.Sprintf("statement %d of policy %q %s", n.Statement, n.Policy, problem),
+		})
 	}
 	for _, t := range found.Ties {
 		l.add(Finding{

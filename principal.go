@@ -8,13 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
+	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/internal/policy"
 	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/text"
-	"github.com/extsvc/svc/limits"
 )
 
 // Kind is the kind of a principal. It always stands next to an id, and is never part of the id.
@@ -38,6 +37,14 @@ type Identity struct {
 
 // Scope says whether a source or template belongs to the server or to a user.
 type Scope string
+
+// SourceKey names a source. Its three fields together are unique. Owner is "" exactly when Scope is
+// ScopeServer.
+type SourceKey struct {
+	Scope Scope
+	Owner string
+	Name  string
+}
 
 // The scopes. Rows of the server have no owner. Personal rows belong to a user.
 const (
@@ -78,6 +85,64 @@ type basis struct {
 	keyless bool // the change may have ended the caller's own key
 }
 
+// authorizer authorizes callers. Its decisions rest on cached rows, as those of [Service.Decide]
+// do, and use the same engine.
+type authorizer struct {
+	*base
+	compiler *policy.Compiler
+}
+
+// authorize refuses callers without the control-plane action. The host always passes, unless ctx
+// has ended. Methods call it before they read a row that they would show, so that a caller without
+// rights cannot learn from the answer what exists.
+func (s *authorizer) authorize(ctx context.Context, by Principal, action string) error {
+	if by.Kind == KindHost {
+		return fault("authorize", ctx.Err())
+	}
+	_, err := s.permitted(ctx, by, action)
+	return err
+}
+
+// own returns the personal area of a caller who is allowed action. A service account uses the area
+// of its owner, with its own rights. The host and unmapped senders have no area.
+func (s *authorizer) own(ctx context.Context, by Principal, action string) (place, error) {
+	if err := authorizeSelf(by); err != nil {
+		return place{}, err
+	}
+	caller, err := s.permitted(ctx, by, action)
+	if err != nil {
+		return place{}, err
+	}
+	at := place{scope: ScopePersonal, owner: by.ID}
+	if by.Kind == KindServiceAccount {
+		at.owner = caller.Owner
+	}
+	if at.owner == "" {
+		return place{}, forbidden("a service account without a row has no owner")
+	}
+	at.basis = basis{action: action, owner: at.owner, row: caller.User != ""}
+	return at, nil
+}
+
+// decide decides without vouched actions, and notes the bank's policy as of now. now 0: it notes
+// nothing. It is the slow half of Decide, for a request that the cache has not answered: it may
+// read the store, and allocates. now is from before the read, so that a change in between makes the
+// note useless. user is that whose row counts, "" none: who, or the owner of a service account.
+func (s *authorizer) decide(
+	ctx context.Context, who readcache.Holder, action, bank string, in *policy.Context,
+	now cache.Moment,
+) (d policy.Decision, user string, err error) {
+	holder, policyOf, err := s.standing(ctx, who, bank)
+	if err != nil {
+		return d, "", err
+	}
+	d = holder.Rights.Decide(action, bank, in, policyOf)
+	if now != 0 {
+		holder.Rights.Note(action, bank, policyOf, uint64(now))
+	}
+	return d, holder.User, nil
+}
+
 // Locks are what a transaction locks. All transactions lock in one order: access, holders, the
 // caller's key, and then the rows that they write.
 type Locks struct {
@@ -92,12 +157,6 @@ type Locks struct {
 	// RelyOnKey is the id of a key. Others that change or revoke it wait; any number of
 	// transactions may rely on it. "", or no such key: none.
 	RelyOnKey string
-}
-
-// lockHolder returns the lock on a holder. Of two calls that count its keys and then add, one
-// counts what the other has added. A deletion of the holder comes before or after.
-func lockHolder(holder Identity) func(ctx context.Context, tx Store) error {
-	return func(ctx context.Context, tx Store) error { return tx.Lock(ctx, Locks{Holder: holder}) }
 }
 
 // KindUnmapped is the kind of a sender that belongs to no user, or to an inactive one.
@@ -159,30 +218,6 @@ type Allowance struct {
 	Refused   bool          // the rate does not allow this request
 	Remaining int           // requests that the key may still make at the same time; 0 when Refused
 	Next      time.Duration // until the key may make one request more than Remaining
-}
-
-// check adds the problems of a rate; none for the zero Rate.
-func (r Rate) check(c *checker) {
-	if r == (Rate{}) {
-		return
-	}
-	if !(r.PerSecond >= limits.LeastRate && r.PerSecond <= limits.Rate) { // NaN is wrong
-		c.add("/rate/per_second", fmt.Sprintf("must be %v to %v", limits.LeastRate, limits.Rate))
-	}
-	if r.Burst < 1 || r.Burst > limits.Burst {
-		c.add("/rate/burst", fmt.Sprintf("must be 1 to %d", limits.Burst))
-	}
-}
-
-// exceeds reports whether r allows more than other, in any way.
-func (r Rate) exceeds(other Rate) bool {
-	switch {
-	case other == (Rate{}):
-		return false
-	case r == (Rate{}):
-		return true
-	}
-	return r.PerSecond > other.PerSecond || r.Burst > other.Burst
 }
 
 // Host is the host application itself. It may do everything, and the store is not asked about its
@@ -371,15 +406,18 @@ const longChunk = 16 * listChunk
 const anyLength = 0
 
 // chunkOf returns the size of the chunks for a list of at most limit rows. 0: it has no limit.
-func chunkOf(limit int) int {
-	if limit == 0 {
-		return listChunk
-	}
-	return min(limit, listChunk)
-}
+func chunkOf(limit int) int { return min(cmp.Or(limit, listChunk), listChunk) }
 
 // skipOf returns how many rows the store leaves out. No list has more, and stores add to it.
 func skipOf(skip int) int { return min(skip, 1<<30) }
+
+// later returns now, or the next microsecond after before when the clock went back.
+func later(before, now time.Time) time.Time {
+	if next := before.Add(time.Microsecond); next.After(now) {
+		return next
+	}
+	return now
+}
 
 // Context is where a request comes from. The overrides of a bank policy compare it byte by byte:
 // the topic before the channel, the channel before the provider. An empty part matches no override.
@@ -452,34 +490,3 @@ func ParseDocument(raw []byte) (Document, error) {
 	}
 	return d, c.err()
 }
-
-// holders returns the users and service accounts that n names, in one order for all transactions.
-func (n AccessNames) holders() (all []Identity) {
-	for _, id := range n.Users {
-		all = append(all, Identity{KindUser, id})
-	}
-	for _, id := range n.ServiceAccounts {
-		all = append(all, Identity{KindServiceAccount, id})
-	}
-	slices.SortFunc(all, func(a, b Identity) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
-	})
-	return all
-}
-
-// sender refuses a sender other than "provider:id": an id, and a foreign name that may have colons.
-func (c *checker) sender(field, provider, id string) {
-	if provider == "" || id == "" {
-		c.add(field, `must be "provider:id"`)
-	} else if problem := text.IDProblem(provider, limits.IDLength); problem != "" {
-		c.add(field, "must have a provider that is an id, which "+problem)
-	} else {
-		c.lookupForeign(field, id)
-	}
-}
-
-// hostError is an error of a function of the host. It hides an [*Error], which is about something
-// else, such as another server that the function has asked. errors.Is still finds its causes.
-type hostError struct{ error }
-
-func (e hostError) Is(target error) bool { return errors.Is(e.error, target) }

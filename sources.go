@@ -8,21 +8,37 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/extsvc/svc/event"
+	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/limits"
 )
 
-// SourceKey names a source. Its three fields together are unique. Owner is "" exactly when Scope is
-// ScopeServer.
-type SourceKey struct {
-	Scope Scope
-	Owner string
-	Name  string
+// scoped is one of the two halves of sources and templates: those of the server, or the personal
+// ones.
+type scoped struct {
+	*authorizer
+	personal bool
+}
+
+// admit returns the area that the caller may use in this half. The caller needs action in the
+// personal half, and [action.TemplateAdmin] in that of the server.
+func (s *scoped) admit(ctx context.Context, by Principal, action string) (place, error) {
+	if s.personal {
+		return s.own(ctx, by, action)
+	}
+	action = s.need(action)
+	return place{scope: ScopeServer, basis: basis{action: action}}, s.authorize(ctx, by, action)
+}
+
+// need returns the action that a caller needs in this half: personal is that of the personal one.
+func (s *scoped) need(personal string) string {
+	if s.personal {
+		return personal
+	}
+	return action.TemplateAdmin
 }
 
 // source returns the key of a source of the area.
@@ -93,11 +109,6 @@ func (k SourceKey) Compare(other SourceKey) int {
 		cmp.Compare(k.Owner, other.Owner),
 		cmp.Compare(k.Name, other.Name),
 	)
-}
-
-// Target returns the source as the target of events and change feeds.
-func (k SourceKey) Target() Target {
-	return Target{Kind: event.TargetSource, ID: k.Name, Scope: k.Scope, Owner: k.Owner}
 }
 
 // Marketplace fetches templates from sources. Package marketplace has an implementation for the web
@@ -239,6 +250,26 @@ type CatalogEntry struct {
 	ManifestDigest string
 }
 
+// with returns an entry together with what is installed from it. Without the manifest at hand, or
+// when nothing is installed, Behind stays nil: unknown is not false.
+func (e CatalogEntry) with(installed []Installation) SourceTemplate {
+	t := SourceTemplate{CatalogEntry: e, InstalledAs: []string{}}
+	for _, i := range installed {
+		t.InstalledAs = append(t.InstalledAs, i.ID)
+	}
+	if len(installed) == 0 || e.Content.Manifest == nil {
+		return t
+	}
+	revision, err := e.Content.Revision()
+	if err != nil {
+		return t
+	}
+	t.Behind = new(slices.ContainsFunc(installed, func(i Installation) bool {
+		return i.Origin.Revision != revision
+	}))
+	return t
+}
+
 // CatalogProblem is an entry that cannot be installed.
 type CatalogProblem struct {
 	Index  int    // in the file's templates, from 0
@@ -281,12 +312,6 @@ type SourceListing struct {
 // maxSearch limits the memory of the lists of one search, in bytes.
 const maxSearch = 32 << 20
 
-func searchRoom() *atomic.Int64 {
-	room := &atomic.Int64{}
-	room.Store(maxSearch)
-	return room
-}
-
 // fit takes the memory of a list from the room that a search has left. A list that does not fit is
 // dropped: a hundred sources may offer 100,000 templates each.
 func (l *SourceListing) fit(room *atomic.Int64) error {
@@ -311,12 +336,9 @@ func (f CatalogFilter) check() error {
 	return c.err()
 }
 
-// words returns the words to search for, in lower case. White space separates them. No text: no
-// words.
-func (f CatalogFilter) words() []string { return strings.Fields(strings.ToLower(f.Text)) }
-
-// says reports whether an entry contains all words, in any order and anywhere, also within longer
-// words. The line breaks keep a word from running over two fields. No words: every entry.
+// says reports whether an entry contains all words, which are in lower case, in any order and
+// anywhere, also within longer words. The line breaks keep a word from running over two fields. No
+// words: every entry.
 func (e CatalogEntry) says(words []string) bool {
 	if len(words) == 0 {
 		return true
@@ -336,6 +358,21 @@ func (e CatalogEntry) says(words []string) bool {
 func labelled(c Content, category, tag string) bool {
 	return (category == "" || c.Category != nil && *c.Category == category) &&
 		(tag == "" || slices.Contains(c.Tags, tag))
+}
+
+// entryProblem returns why a good entry cannot be installed on this server, as far as that is known
+// without its manifest file. "": it can.
+func (s *contentChecker) entryProblem(entry CatalogEntry) string {
+	var c checker
+	c.id("id", entry.ID)
+	entry.Content.checkHead(&c)
+	if entry.Content.Manifest != nil {
+		s.validate(&c, c.manifest(entry.Content.Manifest))
+	}
+	if c.ok() {
+		return ""
+	}
+	return c.errs[0].sentence()
 }
 
 // SourcePage asks for one chunk of a list of sources.
@@ -383,38 +420,6 @@ type InstallationPage struct {
 	Limit int    // the most installations to return, > 0
 }
 
-// sourceHealth holds the sources that failed when this process last asked them, with their
-// registration times.
-type sourceHealth struct {
-	mu      sync.Mutex
-	sources map[SourceKey]time.Time
-}
-
-// maxFailing limits the failing sources kept in memory: about 300 bytes each, and at most 10 MiB.
-const maxFailing = 1 << 13
-
-// turned records whether a source fails, and reports whether that is a change. A source registered
-// again starts as one that works.
-func (f *sourceHealth) turned(up Upstream, fails bool) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	registered, was := f.sources[up.Source]
-	if was = was && registered.Equal(up.Registered); was == fails {
-		return false
-	}
-	if !fails {
-		delete(f.sources, up.Source)
-		return true
-	}
-	// Removed sources stay in the map. When it is full, drop all: the sources that still fail are
-	// announced once more.
-	if f.sources == nil || len(f.sources) == maxFailing {
-		f.sources = map[SourceKey]time.Time{}
-	}
-	f.sources[up.Source] = up.Registered
-	return true
-}
-
 // ErrBadEntry marks a [Marketplace]'s error about one entry of a catalogue, or its manifest. It is
 // in the error's tree. The source itself works, so [event.SourceFailing] is not reported.
 var ErrBadEntry = errors.New("bad entry")
@@ -423,33 +428,6 @@ var ErrBadEntry = errors.New("bad entry")
 // reading too many others. It is in the error's tree. The source itself works, and calls that ask
 // several sources go on with the others.
 var ErrSourceWaits = errors.New("too many answers of sources are being read")
-
-// firstMessage returns the text of the first error, with its field.
-func firstMessage(err error) string {
-	first, is := errors.AsType[*Error](err)
-	if !is {
-		return "it cannot be read"
-	}
-	return first.Field + " " + first.Message
-}
-
-// installed holds the templates of an area that came from sources. It does not change, so callers
-// share it, and a checkCache recognizes its lists.
-type installed struct {
-	count int
-	// Each list is in order of id and not empty. A source may have been removed since.
-	bySource map[SourceKey][]Installation
-}
-
-// size counts the lists with their texts. The revision and the URL of each template are most of it.
-func (i *installed) size() int64 { return cache.Size(i.bySource) }
-
-func newInstalled() *installed { return &installed{bySource: map[SourceKey][]Installation{}} }
-
-func (i *installed) add(row Installation) {
-	i.count++
-	i.bySource[row.Origin.Source] = append(i.bySource[row.Origin.Source], row)
-}
 
 // byEntry groups installations by the id of the catalogue entry that they came from, in order of
 // id. One entry may be installed under several aliases.
@@ -483,10 +461,7 @@ func sourceGone(origin *Origin) *Error {
 // sourceMoved returns the error for a template whose source is now registered at another URL. own
 // reports whether the source is of the template's half, so that [Sources.Rebind] can bind it.
 func sourceMoved(origin *Origin, up Upstream, own bool) *Error {
-	was, then := "an unknown address", "re-bind the source if that is right"
-	if origin.URL != "" {
-		was = origin.URL
-	}
+	was, then := cmp.Or(origin.URL, "an unknown address"), "re-bind the source if that is right"
 	if !own {
 		then = "delete the template and install it again if that is right"
 	}

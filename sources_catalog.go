@@ -7,7 +7,9 @@ import (
 	"iter"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/extsvc/svc/action"
@@ -122,7 +124,8 @@ func (s *Sources) Search(
 		sources = append(sources, source)
 	}
 	installed := sync.OnceValues(func() (*installed, error) { return s.installed(ctx, at) })
-	listings, room := make([]SourceListing, len(sources)), searchRoom()
+	listings, room := make([]SourceListing, len(sources)), new(atomic.Int64)
+	room.Store(maxSearch)
 	err = s.eachSource(ctx, len(sources), func(ctx context.Context, i int) error {
 		one := &listings[i]
 		one.Source = sources[i].SourceKey
@@ -175,7 +178,7 @@ func (s *upstreams) catalog(
 func (s *Sources) browse(
 	catalog Catalog, installed []Installation, filter CatalogFilter,
 ) SourceTemplates {
-	from, words := byEntry(installed), filter.words()
+	from, words := byEntry(installed), strings.Fields(strings.ToLower(filter.Text))
 	catalog.follow(from)
 	list := SourceTemplates{
 		Templates: []SourceTemplate{}, Bad: slices.Clone(catalog.Problems),
@@ -194,41 +197,6 @@ func (s *Sources) browse(
 	return list
 }
 
-// entryProblem returns why a good entry cannot be installed on this server, as far as that is known
-// without its manifest file. "": it can.
-func (s *contentChecker) entryProblem(entry CatalogEntry) string {
-	var c checker
-	c.id("id", entry.ID)
-	entry.Content.checkHead(&c)
-	if entry.Content.Manifest != nil {
-		s.validate(&c, c.manifest(entry.Content.Manifest))
-	}
-	if c.ok() {
-		return ""
-	}
-	return c.errs[0].sentence()
-}
-
-// with returns an entry together with what is installed from it. Without the manifest at hand, or
-// when nothing is installed, Behind stays nil: unknown is not false.
-func (e CatalogEntry) with(installed []Installation) SourceTemplate {
-	t := SourceTemplate{CatalogEntry: e, InstalledAs: []string{}}
-	for _, i := range installed {
-		t.InstalledAs = append(t.InstalledAs, i.ID)
-	}
-	if len(installed) == 0 || e.Content.Manifest == nil {
-		return t
-	}
-	revision, err := e.Content.Revision()
-	if err != nil {
-		return t
-	}
-	t.Behind = new(slices.ContainsFunc(installed, func(i Installation) bool {
-		return i.Origin.Revision != revision
-	}))
-	return t
-}
-
 // upstreams asks the registered sources.
 type upstreams struct {
 	*base
@@ -237,6 +205,38 @@ type upstreams struct {
 	market  Marketplace   // nil: no source can be asked
 	sealer  *aead.Sealer  // nil: source tokens are refused
 	failing *sourceHealth // shared with the copies for transactions of the host
+}
+
+// sourceHealth holds the sources that failed when this process last asked them, with their
+// registration times.
+type sourceHealth struct {
+	mu      sync.Mutex
+	sources map[SourceKey]time.Time
+}
+
+// maxFailing limits the failing sources kept in memory: about 300 bytes each, and at most 10 MiB.
+const maxFailing = 1 << 13
+
+// turned records whether a source fails, and reports whether that is a change. A source registered
+// again starts as one that works.
+func (f *sourceHealth) turned(up Upstream, fails bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	registered, was := f.sources[up.Source]
+	if was = was && registered.Equal(up.Registered); was == fails {
+		return false
+	}
+	if !fails {
+		delete(f.sources, up.Source)
+		return true
+	}
+	// Removed sources stay in the map. When it is full, drop all: the sources that still fail are
+	// announced once more.
+	if f.sources == nil || len(f.sources) == maxFailing {
+		f.sources = map[SourceKey]time.Time{}
+	}
+	f.sources[up.Source] = up.Registered
+	return true
 }
 
 // eachSource calls do for each of n sources, several at the same time. In a transaction of the host
@@ -352,9 +352,7 @@ func (s *upstreams) fetch(
 		return Content{}, "", err
 	}
 	content = content.clone()
-	var c checker
-	s.checkContent(&c, &content)
-	if err := c.err(); err != nil {
+	if err := s.checkContent(&content); err != nil {
 		return Content{}, "", badEntry(up, err)
 	}
 	revision, err := content.Revision()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
-	"fmt"
 	"iter"
 	"net/url"
 	"slices"
@@ -51,13 +50,13 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 	source.CreatedAt = s.now()
 	source.UpdatedAt = source.CreatedAt
 	// Only the store decides whether the name is taken: of concurrent calls one wins.
-	room := at.roomForSource(source.Name)
-	err = s.commit(ctx, change{by: by, basis: &at.basis, lock: room, write: func(
-		ctx context.Context, tx Store,
-	) ([]Event, error) {
-		return happened(source.CreatedAt, event.SourceRegistered, source.Target()),
-			tx.CreateSource(ctx, source)
-	}})
+	err = s.commit(ctx, change{
+		by: by, basis: &at.basis, locks: source.locks(), room: at.roomForSource(source.Name),
+		write: func(ctx context.Context, tx Store) ([]Event, error) {
+			return happened(source.CreatedAt, event.SourceRegistered, source.Target()),
+				tx.CreateSource(ctx, source)
+		},
+	})
 	if rowExists(err) {
 		message := "a source named " + quote(source.Name) + " is already registered"
 		return Source{}, taken("/alias", message)
@@ -67,26 +66,17 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 	return source, nil
 }
 
-// roomForSource returns the lock of a change that adds a source to the area.
+// roomForSource returns the room of a change that adds a source to the area.
 func (a place) roomForSource(name string) func(ctx context.Context, tx Store) error {
-	all := SourcePage{Scope: a.scope, Owner: a.owner, Limit: limits.PersonalSources}
-	most := fmt.Sprintf("%d sources", limits.PersonalSources)
-	return a.room(most, func(ctx context.Context, tx Store) (bool, error) {
+	const most = limits.PersonalSources
+	all := SourcePage{Scope: a.scope, Owner: a.owner, Limit: most}
+	return a.room(most, "sources", func(ctx context.Context, tx Store) (bool, error) {
 		found, err := tx.Sources(ctx, all)
-		return len(found) == limits.PersonalSources, err
+		return len(found) == most, err
 	}, func(ctx context.Context, tx Store) error {
 		_, err := tx.Source(ctx, a.source(name))
 		return err
 	})
-}
-
-// lockOwner returns the lock of a change that removes a personal source or relies on it, or adds to
-// the area of its owner; nil for a source of the server.
-func (k SourceKey) lockOwner() func(ctx context.Context, tx Store) error {
-	if k.Scope == ScopeServer {
-		return nil
-	}
-	return lockHolder(Identity{Kind: KindUser, ID: k.Owner})
 }
 
 // newSource validates the form of a registration and returns its row. The row has no scope, no
@@ -261,7 +251,7 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	// The server's templates may lose their URL with a personal source. The
 	// store's feed names them.
 	removal := change{
-		by: by, basis: &at.basis, lock: key.lockOwner(), access: s.personal,
+		by: by, basis: &at.basis, locks: key.locks(), access: s.personal,
 		begin: s.changesTemplates,
 	}
 	removal.write = func(ctx context.Context, tx Store) ([]Event, error) {
@@ -269,10 +259,8 @@ func (s *Sources) Remove(ctx context.Context, by Principal, name string) error {
 	}
 	if err = s.commit(ctx, removal); noRow(err) {
 		return noSource()
-	} else if err != nil {
-		return fault("remove source", err)
 	}
-	return nil
+	return fault("remove source", err)
 }
 
 // Rebind binds the templates of this half that came from a source of this name to its current
@@ -300,23 +288,20 @@ func (s *Sources) Rebind(ctx context.Context, by Principal, name string) ([]stri
 	} else if err != nil {
 		return nil, fault("read source", err)
 	}
-	var keys []TemplateKey
+	var ids []string
 	err = s.commit(ctx, change{by: by, basis: &at.basis, begin: s.changesTemplates, write: func(
 		ctx context.Context, tx Store,
 	) (rebound []Event, err error) {
-		// The last call of write counts: it sets keys and events from the start.
-		keys, err = tx.RebindTemplates(ctx, source.SourceKey, source.URL)
+		keys, err := tx.RebindTemplates(ctx, source.SourceKey, source.URL)
+		ids = []string{} // the last call of write counts
 		for _, key := range keys {
+			ids = append(ids, key.ID)
 			rebound = append(rebound, happened(s.now(), event.TemplateRebound, key.Target())...)
 		}
 		return rebound, err
 	}})
 	if err != nil {
 		return nil, fault("re-bind templates", err)
-	}
-	ids := []string{}
-	for _, key := range keys {
-		ids = append(ids, key.ID)
 	}
 	slices.Sort(ids)
 	return ids, nil

@@ -2,12 +2,15 @@ package svc
 
 import (
 	"context"
+	"encoding/json"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/extsvc/svc/event"
-	"github.com/extsvc/svc/internal/batching"
+	"github.com/extsvc/svc/internal/background"
+	"github.com/extsvc/svc/internal/readcache"
 )
 
 // Store persists what the Service decides: these roles, and as many of the optional roles as the
@@ -92,13 +95,6 @@ type TemplateStore interface {
 	// DeleteTemplate removes a template and all that belongs to it, unless check, called with the
 	// template in the same transaction, has an error. A nil check refuses nothing. ErrNotFound.
 	DeleteTemplate(ctx context.Context, key TemplateKey, check func(Template) error) error
-}
-
-// TemplatePage asks for one chunk of a list of templates.
-type TemplatePage struct {
-	Scope         Scope
-	Owner         string
-	TemplateQuery // its Limit is > 0, its Skip at most 1<<30
 }
 
 // APIKeyStore keeps API keys. [AccessStore]'s Access reads a key by its id.
@@ -304,6 +300,16 @@ type StoreChanges struct {
 	Renamed    []Target // rows of access with another DisplayName or Email only
 }
 
+// Target is the thing that an [Event] is about. Targets are comparable. The thing may no longer
+// exist.
+type Target struct {
+	Kind   event.TargetKind
+	ID     string // its id or name; an attachment's is [AttachmentKey.String]
+	Scope  Scope  // of a source or template; "" for other kinds
+	Owner  string
+	Holder Identity // of an API key; zero for other kinds
+}
+
 // TransactionStore joins calls of a store into one transaction.
 type TransactionStore interface {
 	// Atomically calls fn with a Store whose calls are one transaction, committed when it returns
@@ -345,6 +351,48 @@ type OutboxStore interface {
 	ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]Event, error)
 	// DeleteEvents deletes delivered events. It ignores ids that are already deleted.
 	DeleteEvents(ctx context.Context, ids []uuid.UUID) error
+}
+
+// Event is one committed mutation. It holds no secret. Several events of one call come in a fixed
+// order: an update before its divergence, a new key before the old one of its rotation. Events of
+// concurrent calls come in any order.
+type Event struct {
+	// ID is a UUIDv7 (RFC 9562) of the machine's time, so events of one process sort by time. A
+	// second delivery from the outbox has the same ID.
+	ID       uuid.UUID
+	Time     time.Time // UTC, microseconds: what the rows were stamped with
+	Actor    Identity  // the caller of the method
+	ActorKey string    // the ID of the issued key that Actor used; "": none
+	Action   event.Action
+	Target   Target
+	Tenant   string // whose Service reports the event; "": no tenant's
+	// Was and Is are the target before and after the write, when it is a row of access: a JSON
+	// object as in the lists of a [Bundle], in the form of RFC 8785. Nil Was: the row is new. Nil
+	// Is: it is gone. Of the members of a group, Was has those that leave, and Is those that join.
+	// A null and an is_active that is true are left out. Other events have neither. Do not change
+	// them. In place of a row of more than [limits.EventRow] bytes, there is
+	// {"bytes":N,"sha256":"…"}: its length and its SHA-256 in hex.
+	Was, Is json.RawMessage
+}
+
+// happened returns an event for each target. The events have no ID and no Actor yet: commit sets
+// both, so that no mutation can name another actor than its caller.
+func happened(at time.Time, action event.Action, targets ...Target) []Event {
+	events := make([]Event, len(targets))
+	for i, target := range targets {
+		events[i] = Event{Time: at, Action: action, Target: target}
+	}
+	return events
+}
+
+// Target returns the source as the target of events and change feeds.
+func (k SourceKey) Target() Target {
+	return Target{Kind: event.TargetSource, ID: k.Name, Scope: k.Scope, Owner: k.Owner}
+}
+
+// Target returns the template as the target of events and change feeds.
+func (k TemplateKey) Target() Target {
+	return Target{Kind: event.TargetTemplate, ID: k.ID, Scope: k.Scope, Owner: k.Owner}
 }
 
 // AnswerStore is an optional role: it keeps the answers to requests with an idempotency key, and
@@ -395,20 +443,6 @@ type StatsStore interface {
 	CountEvents(ctx context.Context, most int) (int, error)
 }
 
-// keyBatcher is what the stores of package postgres have besides: for databases with many writers.
-type keyBatcher interface {
-	// AddAPIKeys adds those keys of a batch that nothing prevents, and queues their events as
-	// QueueAudit does, in one transaction. It waits for others no longer than a moment. added[i] is
-	// false, and key i not added, when
-	//
-	//   - its Holder has the most keys, with those before it in the batch;
-	//   - another transaction has locked its Holder or access, or locked its caller's key to change it;
-	//   - its caller's key is revoked, or has changed since that generation;
-	//   - other targets than sources, templates and keys have changed since then;
-	//   - the store does not know all that.
-	AddAPIKeys(ctx context.Context, b batching.Keys[APIKey, Event]) (added []bool, err error)
-}
-
 // roles holds the optional roles of a store. nil: the store lacks the role.
 type roles struct {
 	files   SourceFileStore
@@ -433,10 +467,29 @@ func rolesOf(store Store) (r roles) {
 	return r
 }
 
-// lacks answers a call that needs an optional role of the store.
-func lacks(role string) *Error {
-	return &Error{Code: CodeInternal, Message: "the store has no " + role}
+// base is what all parts of a Service work on. One base belongs to one Store: a Service and its
+// nouns share one, and each [Service.WithTx] makes another.
+type base struct {
+	store         Store
+	roles         roles  // of store
+	tenant        string // whose Service this is; "": of none
+	log           *slog.Logger
+	clock         func() time.Time
+	readOnly      bool             // nothing is written
+	inTransaction bool             // the store belongs to a transaction of the host
+	cached        *readcache.Cache // nil in a transaction of the host: each call reads the store
+	drops         []func(changed Target, generation int64)
+	refuses       func(host bool) error // refuses callers of a tenant that is not served any longer
+	work          *background.Group     // nil: in a transaction of the host
 }
 
-// auditRole is what a store of [Service.WithTx] may lack. New has checked its own store.
-const auditRole = "audit records (svc.AuditStore)"
+// now returns the time to stamp on rows and events. Stores keep microseconds: with a finer time, a
+// row that was just written would differ from the same row when it is read again.
+func (s *base) now() time.Time { return s.clock().UTC().Truncate(time.Microsecond) }
+
+// onChange makes drop forget what is cached of a target that changed at a generation or earlier.
+// Call it while the Service is assembled: no lock guards the list. Mutations and the follower of
+// the store call drop concurrently, so it must be quick, safe for that, and do no I/O.
+func (s *base) onChange(drop func(changed Target, generation int64)) {
+	s.drops = append(s.drops, drop)
+}

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/text"
@@ -55,11 +54,6 @@ func (k TemplateKey) Compare(other TemplateKey) int {
 		cmp.Compare(k.Owner, other.Owner),
 		cmp.Compare(k.ID, other.ID),
 	)
-}
-
-// Target returns the template as the target of events and change feeds.
-func (k TemplateKey) Target() Target {
-	return Target{Kind: event.TargetTemplate, ID: k.ID, Scope: k.Scope, Owner: k.Owner}
 }
 
 // template returns the key of a template of the area. All methods of [Templates] use these keys
@@ -119,11 +113,28 @@ type TemplateQuery struct {
 	Limit              int // the most templates to list, not negative; 0: all
 }
 
+// TemplatePage asks for one chunk of a list of templates.
+type TemplatePage struct {
+	Scope         Scope
+	Owner         string
+	TemplateQuery // its Limit is > 0, its Skip at most 1<<30
+}
+
 // filter refuses texts that a store cannot compare. A text that is longer than a label can be is no
 // error: it finds nothing.
 func (c *checker) filter(category, tag string) {
 	c.text("category", category, limits.NameLength)
 	c.text("tag", tag, limits.NameLength)
+}
+
+func (c *checker) labels(field string, labels []string) {
+	if len(labels) > limits.Labels {
+		c.add(field, fmt.Sprintf("must have at most %d elements", limits.Labels))
+		return
+	}
+	for i, label := range labels {
+		c.text(field+"/"+strconv.Itoa(i), label, limits.LabelLength)
+	}
 }
 
 // TemplatePatch is a partial update: nil leaves a field untouched. Lists and the manifest are
@@ -197,14 +208,6 @@ func (t *Template) edited() bool {
 // touch stamps a changed template. UpdatedAt always grows, even when the clock goes back: otherwise
 // two states could have one ETag, and a conditional write could overwrite a change.
 func (t *Template) touch(now time.Time) { t.UpdatedAt = later(t.UpdatedAt, now) }
-
-// later returns now, or the next microsecond after before when the clock went back.
-func later(before, now time.Time) time.Time {
-	if next := before.Add(time.Microsecond); next.After(now) {
-		return next
-	}
-	return now
-}
 
 // originate sets a template's origin. base, the content that came from there, becomes its base.
 func (t *Template) originate(origin Origin, base Content) {
@@ -324,17 +327,12 @@ type contentChecker struct {
 	validateManifest func(manifest json.RawMessage) error // the host's check; nil: none
 }
 
-// checkContent reports the faults of a whole content, each at a JSON pointer into it, and compacts
+// checkContent returns the faults of a whole content, each at a JSON pointer into it, and compacts
 // its manifest.
-func (s *contentChecker) checkContent(c *checker, content *Content) {
-	content.checkForm(c)
-	s.validate(c, content.Manifest)
-}
-
-// checked returns the faults of a whole content as an error.
-func (s *contentChecker) checked(content Content) error {
+func (s *contentChecker) checkContent(content *Content) error {
 	var c checker
-	s.checkContent(&c, &content)
+	content.checkForm(&c)
+	s.validate(&c, content.Manifest)
 	return c.err()
 }
 

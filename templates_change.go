@@ -3,6 +3,7 @@ package svc
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"iter"
 	"math"
 	"time"
@@ -179,10 +180,8 @@ func (s *Templates) Delete(ctx context.Context, by Principal, id string, ifMatch
 	}})
 	if noRow(err) {
 		return noTemplate()
-	} else if err != nil {
-		return fault("delete template", err)
 	}
-	return nil
+	return fault("delete template", err)
 }
 
 // editTemplate writes the content that edit returns, unless it is the same. The store may call the
@@ -265,6 +264,26 @@ func (s *Templates) CheckUpdate(ctx context.Context, by Principal, id string) (U
 	result.LatestRevision = &revision
 	result.HasUpdate = revision != origin.Revision || id != origin.ID
 	return result, nil
+}
+
+// fetchPresent is fetch for an installed template. It follows the renames of the source, and also
+// returns the id that the template has there now.
+func (s *upstreams) fetchPresent(
+	ctx context.Context, by Principal, up Upstream, id string,
+) (content Content, revision, present string, err error) {
+	content, revision, err = s.fetch(ctx, by, up, id)
+	if ErrorCode(err) != CodeNotFound {
+		return content, revision, id, err
+	}
+	renamed, is := errors.AsType[*RenamedError](err)
+	if !is {
+		return content, "", id, err
+	}
+	if err := checkID("id", renamed.ID); err != nil {
+		return content, "", id, badEntry(up, err)
+	}
+	content, revision, err = s.fetch(ctx, by, up, renamed.ID)
+	return content, revision, renamed.ID, err
 }
 
 // offered is what a source offers for an installed template.

@@ -14,6 +14,7 @@ import (
 	"github.com/extsvc/svc/action"
 	"github.com/extsvc/svc/internal/answers"
 	"github.com/extsvc/svc/internal/background"
+	"github.com/extsvc/svc/internal/cache"
 )
 
 // UpdateReport compares all templates of one half that came from sources with those sources. It
@@ -347,26 +348,6 @@ func (s *Templates) compare(
 	return background.ForEach(ctx, len(offers), entriesAtOnce, compare)
 }
 
-// fetchPresent is fetch for an installed template. It follows the renames of the source, and also
-// returns the id that the template has there now.
-func (s *upstreams) fetchPresent(
-	ctx context.Context, by Principal, up Upstream, id string,
-) (content Content, revision, present string, err error) {
-	content, revision, err = s.fetch(ctx, by, up, id)
-	if ErrorCode(err) != CodeNotFound {
-		return content, revision, id, err
-	}
-	renamed, is := errors.AsType[*RenamedError](err)
-	if !is {
-		return content, "", id, err
-	}
-	if err := checkID("id", renamed.ID); err != nil {
-		return content, "", id, badEntry(up, err)
-	}
-	content, revision, err = s.fetch(ctx, by, up, renamed.ID)
-	return content, revision, renamed.ID, err
-}
-
 // offered returns the revision of an entry, or the problem that keeps it from being installed.
 // follows reports whether the result depends on the catalogue only. An err is no fault of this
 // source only. A source that fails for one manifest is the problem of that entry, and the others
@@ -393,7 +374,8 @@ func (s *Templates) offered(
 	differs := func(i Installation) bool { return i.Origin.Revision != revision }
 	if slices.ContainsFunc(installed, differs) {
 		// The same content needs no check: it was good when it was installed.
-		if err := s.checked(content.clone()); err != nil {
+		content = content.clone()
+		if err := s.checkContent(&content); err != nil {
 			return nil, "its catalogue entry is bad: " + firstMessage(err), follows, nil
 		}
 	}
@@ -417,4 +399,88 @@ func (c *sourceCheck) add(
 			LatestRevision: latest, Problem: problem,
 		})
 	}
+}
+
+// checkCache keeps the result of the last comparison of the server's templates with each source.
+// When the results become too large, checks drops all of them. A Service shares it with its copies
+// for transactions of the host. The zero value is ready for use.
+type checkCache struct {
+	mu   sync.Mutex
+	last map[SourceKey]*sourceCheck
+	// bytes is the size of everything kept since the last drop. A replaced result still counts, so
+	// it is an upper bound, and needs no bookkeeping.
+	bytes int64
+	// report is the report of the last check that this process made, or has read from the store.
+	report *keptReport
+}
+
+// of returns the last comparison if it had the same source, catalogue and installed templates, or
+// nil. It compares the lists of installed templates by address: they never change, and a list that
+// was read again is another one. installed must not be empty.
+func (c *checkCache) of(up Upstream, revision string, installed []Installation) *sourceCheck {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := c.last[up.Source]
+	// A catalogue without a Revision cannot be recognized, so nothing follows from it.
+	if last == nil || revision == "" || last.revision != revision ||
+		last.url != up.URL || !last.registered.Equal(up.Registered) ||
+		&last.installed[0] != &installed[0] || len(last.installed) != len(installed) {
+		return nil
+	}
+	return last
+}
+
+// keep keeps a comparison in place of the last one. A comparison that must not be kept removes the
+// last one, which is outdated now.
+func (c *checkCache) keep(check *sourceCheck) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !check.follows {
+		delete(c.last, check.report.Source)
+		return
+	}
+	if c.bytes += cache.Size(check); c.last == nil || c.bytes > maxChecks {
+		c.last, c.bytes = map[SourceKey]*sourceCheck{}, cache.Size(check)
+	}
+	if c.bytes > maxChecks {
+		return
+	}
+	c.last[check.report.Source] = check
+}
+
+// memory returns the bytes of what is kept.
+func (c *checkCache) memory() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.report != nil {
+		return c.bytes + c.report.size
+	}
+	return c.bytes
+}
+
+// release drops everything.
+func (c *checkCache) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last, c.bytes = nil, 0
+	if c.report != nil && c.report.digest != nil { // the store has it
+		c.report = nil
+	}
+}
+
+// known returns the report that the process has, or nil.
+func (c *checkCache) known() *keptReport {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.report
+}
+
+// know replaces the report that the process has, unless next is too large.
+func (c *checkCache) know(next *keptReport) {
+	if next.size = cache.Size(next.report); next.size > maxChecks {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.report = next
 }

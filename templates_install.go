@@ -91,10 +91,12 @@ func (s *Templates) Install(ctx context.Context, by Principal, in Install) (Temp
 	if err != nil {
 		return Template{}, err
 	}
+	id, field := in.id()
 	var installed Template
 	answer, err := once(ctx, request, func() (answer installedAnswer, err error) {
-		installed, err = s.install(ctx, by, in, from.source(in.SourceName), addition{
-			at: at, action: event.TemplateInstalled, field: in.idField(), request: request,
+		installed, err = s.install(ctx, by, in.TemplateID, from.source(in.SourceName), addition{
+			at: at, template: Template{TemplateKey: at.template(id), Version: 1},
+			action: event.TemplateInstalled, field: field, request: request,
 		})
 		return installed.answer(), err
 	})
@@ -128,11 +130,11 @@ func (s *Templates) installedBefore(
 	return template, err
 }
 
-// install carries out a checked request of an authorized caller; add lacks the template. It reads
-// the id from the store, not from the cache, so that a taken id costs no request to the source. The
-// commit checks the id once more.
+// install installs the template with that id of a source, for an authorized caller; add lacks its
+// content. It reads the id from the store, not from the cache, so that a taken id costs no request
+// to the source. The commit checks the id once more.
 func (s *Templates) install(
-	ctx context.Context, by Principal, in Install, source SourceKey, add addition,
+	ctx context.Context, by Principal, id string, source SourceKey, add addition,
 ) (Template, error) {
 	up, err := s.upstream(ctx, source)
 	if noRow(err) {
@@ -140,8 +142,8 @@ func (s *Templates) install(
 	} else if err != nil {
 		return Template{}, err
 	}
-	key := add.at.template(in.id())
-	if _, err := s.storedTemplate(ctx, key); err == nil {
+	template := &add.template
+	if _, err := s.storedTemplate(ctx, template.TemplateKey); err == nil {
 		return Template{}, templateTaken(add.field)
 	} else if ErrorCode(err) != CodeNotFound {
 		return Template{}, err
@@ -149,16 +151,14 @@ func (s *Templates) install(
 	if s.readOnly {
 		return Template{}, errReadOnly
 	}
-	content, revision, err := s.fetch(ctx, by, up, in.TemplateID)
+	content, revision, err := s.fetch(ctx, by, up, id)
 	if err != nil {
 		return Template{}, err
 	}
-	template := Template{TemplateKey: key, Version: 1, InstalledAt: s.now()}
-	template.Content = content
-	origin := Origin{Source: up.Source, ID: in.TemplateID, URL: up.URL, Revision: revision}
-	template.originate(origin, content)
+	template.Content, template.InstalledAt = content, s.now()
 	template.UpdatedAt = template.InstalledAt
-	add.template, add.from = template, up.Registered
+	template.originate(Origin{Source: up.Source, ID: id, URL: up.URL, Revision: revision}, content)
+	add.from = up.Registered
 	return s.addTemplate(ctx, by, add)
 }
 
@@ -182,20 +182,12 @@ func (in Install) check() error {
 	return c.err()
 }
 
-// id returns the id to install under.
-func (in Install) id() string {
+// id returns the id to install under, and the field in which the caller chose it, for errors.
+func (in Install) id() (id, field string) {
 	if in.AliasID != nil {
-		return *in.AliasID
+		return *in.AliasID, "/alias_id"
 	}
-	return in.TemplateID
-}
-
-// idField returns the field in which the caller chose the id, for errors about it.
-func (in Install) idField() string {
-	if in.AliasID != nil {
-		return "/alias_id"
-	}
-	return "template_id"
+	return in.TemplateID, "template_id"
 }
 
 // addition is a template to add to an area.
@@ -219,8 +211,12 @@ func (s *Templates) addTemplate(
 	if err != nil {
 		return Template{}, err
 	}
+	locks := add.at.source("").locks()
+	if o := template.Origin; o != nil && add.at.scope == ScopeServer {
+		locks = o.Source.locks()
+	}
 	err = s.commit(ctx, change{
-		by: by, basis: &add.at.basis, lock: add.lock(),
+		by: by, basis: &add.at.basis, locks: locks, room: add.room(),
 		begin: s.changesTemplates, answer: answer,
 		write: func(ctx context.Context, tx Store) ([]Event, error) {
 			if o := template.Origin; o != nil {
@@ -241,15 +237,12 @@ func (s *Templates) addTemplate(
 	return template, nil
 }
 
-// lock returns the lock of the change that adds the template.
-func (add addition) lock() func(ctx context.Context, tx Store) error {
-	if o := add.template.Origin; o != nil && add.at.scope == ScopeServer {
-		return o.Source.lockOwner()
-	}
+// room returns the room of the change that adds the template.
+func (add addition) room() func(ctx context.Context, tx Store) error {
+	const most = limits.PersonalTemplates
 	last := TemplatePage{Scope: add.at.scope, Owner: add.at.owner}
-	last.Skip, last.Limit = limits.PersonalTemplates-1, 1
-	most := fmt.Sprintf("%d templates", limits.PersonalTemplates)
-	return add.at.room(most, func(ctx context.Context, tx Store) (bool, error) {
+	last.Skip, last.Limit = most-1, 1
+	return add.at.room(most, "templates", func(ctx context.Context, tx Store) (bool, error) {
 		found, err := tx.Templates(ctx, last)
 		return len(found) > 0, err
 	}, func(ctx context.Context, tx Store) error {
@@ -264,25 +257,21 @@ func templateTaken(field string) *Error {
 	return taken(field, "a template with this id already exists")
 }
 
-// room returns the lock of a change that adds a row to a personal area; nil for the server's area.
-// full reports whether the area has as many rows as are allowed; most says how many, for people. A
+// room returns the room of a change that adds a row to a personal area; nil for the server's area.
+// full reports whether the area has the most rows that are allowed, which noun names for people. A
 // full area still answers ErrExists for a row that is in it: present reads that row.
 //
 // All changes that add to an area take the lock on the keys of its owner, as does the deletion of
 // the owner. So no call counts too few rows, and none adds a row for a user that is deleted. A
 // deletion revokes the caller's key, so the key also tells the user from another one with that id.
 func (a place) room(
-	most string, full func(ctx context.Context, tx Store) (bool, error),
+	most int, noun string, full func(ctx context.Context, tx Store) (bool, error),
 	present func(ctx context.Context, tx Store) error,
 ) func(ctx context.Context, tx Store) error {
 	if a.scope == ScopeServer {
 		return nil
 	}
-	lock := a.source("").lockOwner()
 	return func(ctx context.Context, tx Store) error {
-		if err := lock(ctx, tx); err != nil {
-			return err
-		}
 		if is, err := full(ctx, tx); !is || err != nil {
 			return err
 		}
@@ -290,8 +279,18 @@ func (a place) room(
 			return cmp.Or(err, ErrExists)
 		}
 		return &Error{
-			Code:    CodeLimit,
-			Message: "the user has " + most + ", and more are not allowed: remove one first",
+			Code: CodeLimit,
+			Message: fmt.Sprintf("the user has %d %s, and more are not allowed: remove one first",
+				most, noun),
 		}
 	}
+}
+
+// locks returns the locks of a change that removes a personal source or relies on it, or adds to the
+// area of its owner; none for a source of the server.
+func (k SourceKey) locks() Locks {
+	if k.Scope == ScopeServer {
+		return Locks{}
+	}
+	return Locks{Holder: Identity{Kind: KindUser, ID: k.Owner}}
 }

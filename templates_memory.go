@@ -370,10 +370,20 @@ type installedCache struct {
 	kept *readcache.One[*installed]
 }
 
+// installed holds the templates of an area that came from sources. It does not change, so callers
+// share it, and a checkCache recognizes its lists.
+type installed struct {
+	count int
+	// Each list is in order of id and not empty. A source may have been removed since.
+	bySource map[SourceKey][]Installation
+}
+
 // newInstalls returns a cache that follows the changes of templates, those of other processes
 // included. Call it before the first use of b: onChange has no lock.
 func newInstalls(b *base) *installedCache {
-	i := &installedCache{b, readcache.NewOne(b.cached, maxInstalled, (*installed).size)}
+	// The revision and the URL of each template are most of it.
+	size := func(all *installed) int64 { return cache.Size(all.bySource) }
+	i := &installedCache{b, readcache.NewOne(b.cached, maxInstalled, size)}
 	b.onChange(func(changed Target, _ int64) {
 		if changed.Kind == event.TargetTemplate && changed.Scope == ScopeServer {
 			i.kept.Clear()
@@ -398,7 +408,7 @@ func (s *installedCache) installed(ctx context.Context, at place) (*installed, e
 // readInstalled reads all installations of an area. The chunks are not one snapshot. A change
 // between them drops the copy: it is kept for the generation from before the first chunk.
 func (s *installedCache) readInstalled(ctx context.Context, at place) (*installed, error) {
-	all := newInstalled()
+	all := &installed{bySource: map[SourceKey][]Installation{}}
 	page := InstallationPage{Scope: at.scope, Owner: at.owner, Limit: installedChunk}
 	for i, err := range lists.Chunks(ctx, page, page.Limit, doing("list installations"), nil,
 		func(page InstallationPage) ([]Installation, error) { return s.store.Installations(ctx, page) },
@@ -406,7 +416,8 @@ func (s *installedCache) readInstalled(ctx context.Context, at place) (*installe
 		if err != nil {
 			return nil, err
 		}
-		all.add(i)
+		all.count++
+		all.bySource[i.Origin.Source] = append(all.bySource[i.Origin.Source], i)
 	}
 	return all, nil
 }
@@ -414,87 +425,3 @@ func (s *installedCache) readInstalled(ctx context.Context, at place) (*installe
 // installedChunk is the number of installations that one store call reads. They have no contents,
 // so they are small.
 const installedChunk = 1024
-
-// checkCache keeps the result of the last comparison of the server's templates with each source.
-// When the results become too large, checks drops all of them. A Service shares it with its copies
-// for transactions of the host. The zero value is ready for use.
-type checkCache struct {
-	mu   sync.Mutex
-	last map[SourceKey]*sourceCheck
-	// bytes is the size of everything kept since the last drop. A replaced result still counts, so
-	// it is an upper bound, and needs no bookkeeping.
-	bytes int64
-	// report is the report of the last check that this process made, or has read from the store.
-	report *keptReport
-}
-
-// of returns the last comparison if it had the same source, catalogue and installed templates, or
-// nil. It compares the lists of installed templates by address: they never change, and a list that
-// was read again is another one. installed must not be empty.
-func (c *checkCache) of(up Upstream, revision string, installed []Installation) *sourceCheck {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	last := c.last[up.Source]
-	// A catalogue without a Revision cannot be recognized, so nothing follows from it.
-	if last == nil || revision == "" || last.revision != revision ||
-		last.url != up.URL || !last.registered.Equal(up.Registered) ||
-		&last.installed[0] != &installed[0] || len(last.installed) != len(installed) {
-		return nil
-	}
-	return last
-}
-
-// keep keeps a comparison in place of the last one. A comparison that must not be kept removes the
-// last one, which is outdated now.
-func (c *checkCache) keep(check *sourceCheck) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !check.follows {
-		delete(c.last, check.report.Source)
-		return
-	}
-	if c.bytes += cache.Size(check); c.last == nil || c.bytes > maxChecks {
-		c.last, c.bytes = map[SourceKey]*sourceCheck{}, cache.Size(check)
-	}
-	if c.bytes > maxChecks {
-		return
-	}
-	c.last[check.report.Source] = check
-}
-
-// memory returns the bytes of what is kept.
-func (c *checkCache) memory() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.report != nil {
-		return c.bytes + c.report.size
-	}
-	return c.bytes
-}
-
-// release drops everything.
-func (c *checkCache) release() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.last, c.bytes = nil, 0
-	if c.report != nil && c.report.digest != nil { // the store has it
-		c.report = nil
-	}
-}
-
-// known returns the report that the process has, or nil.
-func (c *checkCache) known() *keptReport {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.report
-}
-
-// know replaces the report that the process has, unless next is too large.
-func (c *checkCache) know(next *keptReport) {
-	if next.size = cache.Size(next.report); next.size > maxChecks {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.report = next
-}

@@ -38,25 +38,15 @@ func (in *UpdateRequest) check() error {
 	if in.Revision != "" && !isRevision(in.Revision) {
 		c.add("revision", "must be sha256: and 64 hexadecimal digits in lower case")
 	}
-	in.checkContent(&c)
-	return c.err()
-}
-
-// checkContent validates the form of the content, and compacts its manifest. A missing content is
-// an empty one, whose required fields are missing. The request gets a copy: the caller's stays.
-func (in *UpdateRequest) checkContent(c *checker) {
-	switch {
-	case in.LocalEdits == TakeMerged:
-		var content Content
-		if in.Content != nil {
-			content = *in.Content
-		}
-		content = content.clone()
-		content.checkForm(c)
+	if in.LocalEdits == TakeMerged {
+		// The request gets a copy. A missing content is an empty one, without its required fields.
+		content := cmp.Or(in.Content, &Content{}).clone()
+		content.checkForm(&c)
 		in.Content = &content
-	case in.Content != nil:
+	} else if in.Content != nil {
 		c.add("", "a content needs resolution=merged")
 	}
+	return c.err()
 }
 
 // isRevision reports whether a text has the form that [Content.Revision] returns. Hexadecimal
@@ -131,10 +121,10 @@ func (s *Templates) updater(
 	if err := in.check(); err != nil {
 		return nil, err
 	}
-	// The configuration has "" as well: then LocalEdits stays "", which reconcile treats as a
+	// The configuration has "" as well: then LocalEdits stays "", which decide treats as a
 	// conflict.
 	in.LocalEdits = cmp.Or(in.LocalEdits, s.edits)
-	u := &updater{in: in, check: s.checked}
+	u := &updater{in: in, check: s.checkContent}
 	var err error
 	u.at, err = s.admitTo(ctx, by, action.TemplateInstall, id)
 	if err != nil || in.Content == nil {
@@ -188,16 +178,16 @@ func (s *Templates) update(
 // before the store's transaction. Another call may patch, update or replace the template in the
 // meantime, so change compares it with the plan once more.
 type updater struct {
-	at      place               // of the template
-	in      UpdateRequest       // checked, with LocalEdits of the configuration
-	given   string              // the revision of in.Content
-	content Content             // the source's content
-	origin  Origin              // where content comes from
-	from    time.Time           // when that source was registered
-	former  string              // the id that it had there at the last update
-	ifMatch []string            // the template must have one of these ETags; none: any
-	check   func(Content) error // validates a merged content
-	now     time.Time           // of the whole update, so that its events have the time of its row
+	at      place                // of the template
+	in      UpdateRequest        // checked, with LocalEdits of the configuration
+	given   string               // the revision of in.Content
+	content Content              // the source's content
+	origin  Origin               // where content comes from
+	from    time.Time            // when that source was registered
+	former  string               // the id that it had there at the last update
+	ifMatch []string             // the template must have one of these ETags; none: any
+	check   func(*Content) error // validates a merged content
+	now     time.Time            // of the whole update, so that its events have the time of its row
 
 	plan   plan    // of the latest try
 	result Update  // of the latest call of change, as are the events
@@ -268,7 +258,7 @@ func (u *updater) merge(ctx context.Context) error {
 		u.plan.refusal = editedLocally(conflicts)
 	} else if u.plan.merged.revision, err = merged.Revision(); err != nil {
 		return err
-	} else if err := u.check(merged); err != nil {
+	} else if err := u.check(&merged); err != nil {
 		u.plan.refusal = &Error{
 			Code: CodeEdited,
 			Message: "the source has changed, this template was edited locally, " +
@@ -318,49 +308,29 @@ func (u *updater) change(t *Template) (write bool, err error) {
 
 // decide returns what a template becomes. own is the revision of its content. Nil: the template
 // stays unchanged. By a rule, an unchanged source changes nothing, so local edits stay until the
-// source changes.
+// source changes. errStale: the merge was planned for another content.
 func (u *updater) decide(t *Template, own string) (*become, error) {
 	theirs, news := &become{u.content, u.origin.Revision}, u.origin.Revision != t.Origin.Revision
-	renamed := u.origin.ID != t.Origin.ID
-	switch u.in.LocalEdits {
-	case TakeTheirs:
+	moved := news || u.origin.ID != t.Origin.ID // or it is renamed there
+	switch edits := u.in.LocalEdits; {
+	case edits == TakeTheirs:
 		return theirs, nil
-	case KeepOurs:
-		if news || renamed {
-			return &become{t.Content, own}, nil
-		}
+	case edits == TakeMerged && (moved || !t.Content.same(*u.in.Content)):
+		return &become{*u.in.Content, u.given}, nil
+	case edits == TakeMerged, !moved:
 		return nil, nil
-	case TakeMerged:
-		if news || renamed || !t.Content.same(*u.in.Content) {
-			return &become{*u.in.Content, u.given}, nil
-		}
-		return nil, nil
-	}
-	switch {
-	case !news && renamed: // local edits stay
+	case edits == KeepOurs, !news: // local edits stay
 		return &become{t.Content, own}, nil
-	case !news:
-		return nil, nil
-	case u.diverged(t, own): // else it has no edits, or those of the source
-		return u.reconcile(t, theirs)
-	}
-	return theirs, nil
-}
-
-// reconcile returns what a template becomes that is edited locally and whose source has changed.
-// errStale: the merge was planned for another content. update then reads the template and merges
-// again.
-func (u *updater) reconcile(t *Template, theirs *become) (*become, error) {
-	switch u.in.LocalEdits {
-	case EditsOverwrite: // the edits go to the history
+	case !u.diverged(t, own): // it has no edits, or those of the source
 		return theirs, nil
-	case EditsMerge:
-		if !u.plan.fits(t) {
-			return nil, errStale
-		}
-		return &u.plan.merged, u.plan.refusal
+	case edits == EditsOverwrite: // the edits go to the history
+		return theirs, nil
+	case edits != EditsMerge:
+		return nil, editedLocally(differences(t.Content, t.Origin.Base))
+	case !u.plan.fits(t): // update reads the template and merges again
+		return nil, errStale
 	}
-	return nil, editedLocally(differences(t.Content, t.Origin.Base))
+	return &u.plan.merged, u.plan.refusal
 }
 
 // editedLocally refuses an update. fields are names of [Content], in its order.

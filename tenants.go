@@ -8,11 +8,14 @@ import (
 	"iter"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/background"
+	"github.com/extsvc/svc/internal/changefeed"
 	"github.com/extsvc/svc/internal/defaultlog"
 	"github.com/extsvc/svc/internal/fairqueue"
 	"github.com/extsvc/svc/internal/keyring"
@@ -415,6 +418,45 @@ func (t *Tenants) dropped(ctx context.Context, tenant Tenant) bool {
 	now, err := t.config.Store.Tenant(ctx, tenant.Name)
 	return noRow(err) ||
 		err == nil && (now.Number != tenant.Number || now.State == TenantDropping)
+}
+
+// follow ends the service of tenants that any process has suspended or dropped.
+func (t *Tenants) follow(ctx context.Context) {
+	since := int64(-1) // every tenant may have changed
+	for ctx.Err() == nil {
+		asking, _ := changefeed.With(ctx)
+		changes, err := t.config.Store.Changes(asking, since)
+		if err == nil {
+			err = t.apply(ctx, changes)
+		}
+		if err == nil {
+			since = changes.Generation
+			err = t.config.Store.AwaitChange(ctx, since)
+		}
+		if err != nil && !background.Wait(ctx, time.After(tenantTick)) {
+			return
+		}
+	}
+}
+
+// apply looks at the tenants that have changed and are open.
+func (t *Tenants) apply(ctx context.Context, changes StoreChanges) error {
+	for _, s := range t.all() {
+		target := Target{Kind: event.TargetTenant, ID: s.name}
+		if !changes.Reset && !slices.Contains(changes.Targets, target) {
+			continue
+		}
+		s.doubted.Store(true)
+		select {
+		case <-s.ready:
+		default:
+			continue // fill confirms it
+		}
+		if err := t.confirm(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Close ends the service of all tenants. It returns when the running calls of Use have ended, the

@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/background"
-	"github.com/extsvc/svc/internal/changefeed"
 	"github.com/extsvc/svc/internal/outbox"
 	"github.com/extsvc/svc/internal/text"
 	"github.com/extsvc/svc/limits"
@@ -357,6 +356,13 @@ func (s *tenantService) closeBoth() (err error) {
 	return errors.Join(err, s.close())
 }
 
+// recovered makes a panic of a function of the host an error. Defer it where nobody above recovers.
+func recovered(doing string, err *error) {
+	if cause := recover(); cause != nil {
+		*err = fault(doing, fmt.Errorf("panic: %v", cause))
+	}
+}
+
 // shut lets nobody use a tenant that nobody but the caller uses, and takes it out of the list of
 // open ones.
 func (t *Tenants) shut(s *tenantService) bool {
@@ -370,45 +376,6 @@ func (t *Tenants) shut(s *tenantService) bool {
 	}
 	t.leaving[s] = true
 	return true
-}
-
-// follow ends the service of tenants that any process has suspended or dropped.
-func (t *Tenants) follow(ctx context.Context) {
-	since := int64(-1) // every tenant may have changed
-	for ctx.Err() == nil {
-		asking, _ := changefeed.With(ctx)
-		changes, err := t.config.Store.Changes(asking, since)
-		if err == nil {
-			err = t.apply(ctx, changes)
-		}
-		if err == nil {
-			since = changes.Generation
-			err = t.config.Store.AwaitChange(ctx, since)
-		}
-		if err != nil && !background.Wait(ctx, time.After(tenantTick)) {
-			return
-		}
-	}
-}
-
-// apply looks at the tenants that have changed and are open.
-func (t *Tenants) apply(ctx context.Context, changes StoreChanges) error {
-	for _, s := range t.all() {
-		target := Target{Kind: event.TargetTenant, ID: s.name}
-		if !changes.Reset && !slices.Contains(changes.Targets, target) {
-			continue
-		}
-		s.doubted.Store(true)
-		select {
-		case <-s.ready:
-		default:
-			continue // fill confirms it
-		}
-		if err := t.confirm(ctx, s); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // confirm ends the service of an open tenant whose row says so.
