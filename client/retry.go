@@ -89,8 +89,8 @@ func (p patience) watch() (stop func()) {
 	return func() { timer.Stop() }
 }
 
-// reason returns errSilent if the silence of the server has caused err, else err. The HTTPClient of
-// a host may have a limit of its own.
+// reason returns errSilent if the silence of the server has caused err, else err. The HTTPClient may
+// limit it, too.
 func (p patience) reason(err error) error {
 	_, connecting := errors.AsType[*net.OpError](err)
 	late, is := errors.AsType[net.Error](err)
