@@ -90,7 +90,7 @@ func (p patience) watch() (stop func()) {
 }
 
 // reason returns errSilent if the silence of the server has caused err, else err. The HTTPClient may
-// limit it, too.
+// also have a limit.
 func (p patience) reason(err error) error {
 	_, connecting := errors.AsType[*net.OpError](err)
 	late, is := errors.AsType[net.Error](err)
