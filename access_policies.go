@@ -355,7 +355,7 @@ type Banks struct {
 type BankMaker interface {
 	// MakeBank makes a bank from a manifest. For a bank that exists, it returns an [*Error] of
 	// CodeExists, or a result that is not Created. The Service calls it concurrently. The caller
-	// sees an Error; any other error is CodeInternal.
+	// sees an Error; any other error counts as one of the Store.
 	MakeBank(ctx context.Context, by Principal, bank NewBank) (CreatedBank, error)
 }
 

@@ -432,6 +432,9 @@ func (s *accessWriter) save(
 		return nil, err
 	}
 	events = append(events, s.eventsOf(a, w)...)
+	slices.SortFunc(gone, func(a, b Target) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.ID, b.ID))
+	})
 	for _, t := range gone {
 		action := event.TemplateDeleted
 		if t.Kind == event.TargetSource {

@@ -364,12 +364,13 @@ func (Secret) LogValue() slog.Value { return slog.StringValue(masked) }
 
 func (Secret) MarshalText() ([]byte, error) { return []byte(masked), nil }
 
+func (s Secret) hide(in string) string { return text.Hide(string(s), in) }
+
 // hideIn returns err without the secret. An err whose text holds no secret is returned as it is.
 // Otherwise hideIn keeps only texts and drops the error chain, which could show the secret. A
 // secret of less than 8 bytes is not hidden: it can be part of a text by chance.
 func (s Secret) hideIn(err error) error {
-	hide := func(t string) string { return text.Hide(string(s), t) }
-	hidden := hide(err.Error())
+	hidden := s.hide(err.Error())
 	if hidden == err.Error() {
 		return err
 	}
@@ -377,9 +378,9 @@ func (s Secret) hideIn(err error) error {
 	if !ok {
 		return errors.New(hidden)
 	}
-	left := &Error{Code: e.Code, Field: hide(e.Field), Message: hide(e.Message)}
+	left := &Error{Code: e.Code, Field: s.hide(e.Field), Message: s.hide(e.Message)}
 	if e.Err != nil {
-		left.Err = errors.New(hide(e.Err.Error()))
+		left.Err = errors.New(s.hide(e.Err.Error()))
 	}
 	return left
 }
@@ -388,7 +389,7 @@ func (s Secret) hideIn(err error) error {
 func (s Secret) hidePanic() {
 	if cause := recover(); cause != nil {
 		said := fmt.Sprint(cause)
-		if hidden := text.Hide(string(s), said); hidden != said {
+		if hidden := s.hide(said); hidden != said {
 			cause = hidden
 		}
 		panic(cause)

@@ -179,7 +179,6 @@ func TestAuthenticator(t *testing.T) {
 
 // Accept judges a principal as Authenticate judges an Authenticator's, and takes none of a key.
 func TestAccept(t *testing.T) {
-	is := is.New(t)
 	h, store := watched(t)
 	h.apply(t, `{"users":[{"id":"asleep","is_active":false}]}`)
 	for who, code := range map[*svc.Principal]svc.Code{
@@ -197,7 +196,7 @@ func TestAccept(t *testing.T) {
 	wantCode(t, h.Accept(t.Context(), alice), svc.CodeUnauthenticated, "")
 	store.down.Store(true)
 	wantCode(t, h.Accept(t.Context(), user("unseen")), svc.CodeUnavailable, "")
-	is.Equal(svc.ErrorCode(h.Accept(t.Context(), svc.Host)), svc.CodeInternal)
+	is.New(t).Equal(svc.ErrorCode(h.Accept(t.Context(), svc.Host)), svc.CodeInternal)
 }
 
 // StaticToken accepts its token alone, and an empty one accepts nothing.

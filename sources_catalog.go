@@ -170,6 +170,9 @@ func (s *upstreams) catalog(
 	if err != nil {
 		return Catalog{}, catalog.Failure
 	}
+	catalog.Problems = lists.Map(catalog.Problems, func(p CatalogProblem) CatalogProblem {
+		return CatalogProblem{p.Index, up.Token.hide(p.ID), up.Token.hide(p.Reason)}
+	})
 	return catalog, nil
 }
 
@@ -181,7 +184,7 @@ func (s *Sources) browse(
 	from, words := byEntry(installed), strings.Fields(strings.ToLower(filter.Text))
 	catalog.follow(from)
 	list := SourceTemplates{
-		Templates: []SourceTemplate{}, Bad: slices.Clone(catalog.Problems),
+		Templates: []SourceTemplate{}, Bad: catalog.Problems,
 		FetchedAt: catalog.FetchedAt.UTC().Truncate(time.Microsecond),
 		Stale:     catalog.Failure != nil,
 	}

@@ -78,6 +78,8 @@ func TestPanicsOfAMarketplaceHideTheToken(t *testing.T) {
 			ask()
 		}()
 	}
+	h.market.during, h.market.catalog.Problems = nil, []svc.CatalogProblem{{Reason: "bad token-of-acme"}}
+	is.New(t).Equal(must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})).Bad[0].Reason, "bad ***")
 }
 
 func (h *host) rows(t *testing.T) []svc.Source {

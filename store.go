@@ -127,7 +127,8 @@ type APIKeyStore interface {
 	// ignores unknown keys. It is not a mutation.
 	UseAPIKeys(ctx context.Context, uses []LastUse) error
 	// KeepValue returns the value kept under name. When none is kept, it keeps value first. All
-	// processes get the same value. It is never replaced or deleted.
+	// processes get the same value. It is never replaced or deleted. To keep one is a mutation
+	// without targets.
 	KeepValue(ctx context.Context, name string, value []byte) ([]byte, error)
 }
 
@@ -137,13 +138,14 @@ type AccessStore interface {
 	// nil in the snapshot, and no error.
 	Access(ctx context.Context, query AccessQuery) (AccessSnapshot, error)
 	// ReadAccess reads rows of access in one consistent snapshot, whose generation it returns, and
-	// calls yield with them in parts of at most 5,000 rows, channels and memberships.
+	// calls yield with them in parts of at most 5,000 rows and memberships, or channels of a Page.
 	//
 	// Without Since, Named and Page it reads every row: users first, then groups, service accounts,
 	// policies, attachments, bank policies and tests, each kind in the order of an [AccessPage]. A
-	// group may continue in the next part, with its next members. Channels and Members are sorted
-	// and never nil, but Channels are nil when read is Bare. The rest of the answer is zero without
-	// Since. yield does no I/O. Its error ends the call and is returned as it is.
+	// group may continue in the next part with its next members, and the user of a Page with its
+	// next channels. Channels and Members are sorted and never nil, but Channels are nil when read is
+	// Bare. The rest of the answer is zero without Since. yield does no I/O. Its error ends the call
+	// and is returned as it is.
 	ReadAccess(
 		ctx context.Context, read AccessRead, yield func(part Bundle) error,
 	) (StoreChanges, error)
@@ -287,8 +289,9 @@ type ChangeStore interface {
 	// older, or greater than the store's own generation (the store was restored from a backup). It
 	// may repeat what was committed before since, if no call of Changes has returned since.
 	Changes(ctx context.Context, since int64) (StoreChanges, error)
-	// AwaitChange returns nil when the store may have another generation than since, after a second
-	// at most. It only wakes the caller and proves nothing: call Changes. It fails when ctx ends.
+	// AwaitChange returns nil once the store may have another generation than since, or after about
+	// a second. It only wakes the caller and proves nothing: call Changes. A Service calls it again at
+	// once. It fails when ctx ends.
 	AwaitChange(ctx context.Context, since int64) error
 }
 
@@ -319,7 +322,8 @@ type TransactionStore interface {
 	//
 	// fn uses only the context and the Store that it receives, both from one goroutine, does
 	// nothing else that takes time, and may be called again. When a write of tx fails, fn returns
-	// that error. Atomically returns the error of fn as it is, or wrapped.
+	// that error. Atomically returns the error of fn as it is, or wrapped. A nested call is a part of
+	// the transaction: when its fn fails, its writes are undone, or the outer call fails.
 	Atomically(ctx context.Context, fn func(ctx context.Context, tx Store) error) error
 	// Lock takes locks until the end of a transaction. Later calls see what was committed before.
 	Lock(ctx context.Context, locks Locks) error

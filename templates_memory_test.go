@@ -216,14 +216,13 @@ func TestKeptTemplatesFollowTheirService(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
 			if _, err := k.Templates.Read(k.ctx(t), admin, alias); err != nil {
 				k.warm(t)
 				must(k.Templates.Install(k.ctx(t), admin, svc.Install{TemplateID: "new", SourceName: "acme", AliasID: &alias}))
 				k.same(t)
 			}
 			k.warm(t)
-			is.NoErr(do())
+			is.New(t).NoErr(do())
 			k.same(t)
 			k.warm(t)
 			k.same(t)

@@ -173,7 +173,6 @@ func TestTenantsNeedAName(t *testing.T) {
 // Pages without a sign-in wait for each other, and for nobody else.
 func TestFloodOfPages(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
 	_, sites := newTenants(t, "a", "b")
 	sites["b"].signIn()
 	var all sync.WaitGroup
@@ -196,5 +195,5 @@ func TestFloodOfPages(t *testing.T) {
 	end()
 	all.Wait()
 	perSecond := float64(flood.Load()) / time.Since(begun).Seconds()
-	is.True(perSecond < float64(2*50*runtime.GOMAXPROCS(0))) // twice what is said
+	is.New(t).True(perSecond < float64(2*50*runtime.GOMAXPROCS(0))) // twice what is said
 }

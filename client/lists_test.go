@@ -190,12 +190,11 @@ func TestLinksOfOthers(t *testing.T) {
 		`<https://elsewhere/?cursor=x>; rel="next"`: svc.CodeInternal, `<?limit=2>; rel="next"`: svc.CodeInternal, `<?cursor=%zz>; rel="next"`: svc.CodeInternal, `<?cursor=x>; rel="next"`: svc.CodeInternal, `</next>; rel=next`: svc.CodeInternal,
 		`</_next/a.css>; rel=preload, <?cursor=x>; rel="next"`: svc.CodeInternal, `<?cursor=x>; rel="prev"`: "", `</_next/a.css>; rel=preload; as=style`: "", `</next>; rel="prev"; title="next"`: "",
 	} {
-		is := is.New(t)
 		c := dial(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Link", link)
 			says(200, "application/json", `{"templates":[]}`)(w, r)
 		})
-		is.Equal(svc.ErrorCode(errorOf(all(c.Templates.List(t.Context(), svc.TemplateQuery{})))), code)
+		is.New(t).Equal(svc.ErrorCode(errorOf(all(c.Templates.List(t.Context(), svc.TemplateQuery{})))), code)
 	}
 }
 

@@ -119,14 +119,13 @@ func TestRetryAfter(t *testing.T) {
 func TestReadsAreTriedAgain(t *testing.T) {
 	for _, fail := range []http.Response{{}, status(503), status(429)} {
 		synctest.Test(t, func(t *testing.T) {
-			is := is.New(t)
 			good := func(body string) *script {
 				ok := status(200, "Content-Type", "application/json")
 				ok.Body = io.NopCloser(strings.NewReader(body))
 				return &script{answers: []http.Response{fail, fail, fail, ok}}
 			}
 			must(good(`{"has_update":false,"current_revision":null}`).client().Templates.CheckUpdate(t.Context(), "a"))
-			is.Equal(len(must(all(good(`[{"name":"a"}]`).client().Sources.List(t.Context())))), 1)
+			is.New(t).Equal(len(must(all(good(`[{"name":"a"}]`).client().Sources.List(t.Context())))), 1)
 		})
 	}
 }
@@ -299,7 +298,6 @@ func TestSilence(t *testing.T) {
 // A server may be given all the time there is.
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
 		c := answers(-48*time.Hour, func(r *http.Request) (io.ReadCloser, error) {
 			select {
 			case <-time.After(24 * time.Hour):
@@ -308,7 +306,7 @@ func TestPatience(t *testing.T) {
 				return nil, r.Context().Err()
 			}
 		})
-		is.Equal(len(must(all(c.Sources.List(t.Context())))), 0)
+		is.New(t).Equal(len(must(all(c.Sources.List(t.Context())))), 0)
 	})
 }
 

@@ -245,7 +245,6 @@ func (m *memory) AcceptSerial(_ context.Context, serial int64) (int64, error) {
 }
 
 func TestSignedFiles(t *testing.T) {
-	is := is.New(t)
 	acme := newSigner('a')
 	files := fstest.MapFS{"templates.json": {Data: []byte(series("1", 1, ""))}}
 	client := newClient(t, marketplace.Config{Files: map[string]fs.FS{"shelf": files}})
@@ -253,5 +252,5 @@ func TestSignedFiles(t *testing.T) {
 	from.SigningKey = acme.public()
 	refuses(t, client, from, "is not signed: templates.json.sig does not exist")
 	files["templates.json.sig"] = &fstest.MapFile{Data: []byte(acme.sign(series("1", 1, "")))}
-	is.Equal(version(t, client, from), `{"version":"1"}`)
+	is.New(t).Equal(version(t, client, from), `{"version":"1"}`)
 }

@@ -72,7 +72,6 @@ func (b *busy) KeepFile(context.Context, string, []byte) {
 
 // A call without a memory does not wait for one, which could wait for its transaction.
 func TestOthersMemoriesAreNotWaitedFor(t *testing.T) {
-	is := is.New(t)
 	_, client, from := newShelf(t, marketplace.Config{})
 	remembering, memory := from, &busy{keeping: make(chan struct{}), let: make(chan struct{})}
 	remembering.Memory = memory
@@ -81,7 +80,7 @@ func TestOthersMemoriesAreNotWaitedFor(t *testing.T) {
 	<-memory.keeping
 	must(client.Catalog(t.Context(), from, 0))
 	close(memory.let)
-	is.NoErr(<-done)
+	is.New(t).NoErr(<-done)
 }
 
 // Two calls that must not see each other's answers share no request.
@@ -156,7 +155,6 @@ func TestAllLeave(t *testing.T) {
 
 // A caller with a short deadline gets its timeout, and the others get their answer.
 func TestWaitingIsBoundedByOnesOwnContext(t *testing.T) {
-	is := is.New(t)
 	s, client, from := newShelf(t, marketplace.Config{})
 	s.put("/templates.json", shelved{body: oneEntry})
 	goOn := make(chan struct{})
@@ -167,7 +165,7 @@ func TestWaitingIsBoundedByOnesOwnContext(t *testing.T) {
 	defer cancel()
 	wantError(t, errorOf(client.Template(short, from, "a")), svc.CodeSourceTimeout, "did not arrive in time")
 	close(goOn)
-	is.NoErr(<-patient)
+	is.New(t).NoErr(<-patient)
 }
 
 // No answer of a source ends the process.

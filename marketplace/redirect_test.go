@@ -109,13 +109,12 @@ func scene(lines []string) (handlers hosts, more map[string][]string) {
 func TestTokenStaysHome(t *testing.T) {
 	for name, lines := range sections("redirects.txt") {
 		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
 			handlers, more := scene(lines)
 			client, asked := newWeb(t, handlers)
 			from := upstream(more["from"][0])
 			from.Token = "s3cr3t"
 			must(client.Template(t.Context(), from, "a"))
-			is.Equal(*asked, more["asked"])
+			is.New(t).Equal(*asked, more["asked"])
 		})
 	}
 }

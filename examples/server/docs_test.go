@@ -206,8 +206,7 @@ func TestReadmeProgram(t *testing.T) {
 
 // TestReadmeCommands: the command to begin with stands in a block of its own, to be copied.
 func TestReadmeCommands(t *testing.T) {
-	is := is.New(t)
-	is.Equal(block(t, "README.md", "operators](docs/howto/administration-page.md):\n\n```sh"), "go run ./examples/server\n")
+	is.New(t).Equal(block(t, "README.md", "operators](docs/howto/administration-page.md):\n\n```sh"), "go run ./examples/server\n")
 }
 
 // TestDocumentedAnswer: the server answers its first line to try as docs/reference/http.md shows.

@@ -30,7 +30,6 @@ func awaits(t *testing.T, b *batching.Batches[*job], n int) {
 
 // Jobs that wait share the next batches: each has as many as it may.
 func TestJobsThatWaitShareABatch(t *testing.T) {
-	is := is.New(t)
 	const most, all = 4, 11
 	var sizes []int
 	began, hold := make(chan struct{}), make(chan struct{})
@@ -62,7 +61,7 @@ func TestJobsThatWaitShareABatch(t *testing.T) {
 	awaits(t, b, all-1)
 	close(hold)
 	wait.Wait()
-	is.Equal(sizes, []int{1, most, most, all - 1 - 2*most})
+	is.New(t).Equal(sizes, []int{1, most, most, all - 1 - 2*most})
 }
 
 // However many jobs come at once, one goroutine does the batches.

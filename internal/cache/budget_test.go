@@ -77,7 +77,6 @@ func TestShareCountsOnce(t *testing.T) {
 
 // A value of more than an eighth of the budget is not cached.
 func TestBudgetRefusesWhatIsTooLarge(t *testing.T) {
-	is := is.New(t)
 	b := cache.NewBudget(1 << 20)
 	c := cache.NewWithin(100, spread, b, weighThing)
 	c.Put(c.Fence(1), 1, thing{})
@@ -86,11 +85,10 @@ func TestBudgetRefusesWhatIsTooLarge(t *testing.T) {
 	c.Put(c.Fence(3), 3, thing{share: cache.NewShare(1<<17 - entry)})
 	_, large := c.Get(2)
 	_, small := c.Get(3)
-	is.True(entry > 0 && !large && small)
+	is.New(t).True(entry > 0 && !large && small)
 }
 
 func TestBudgetKeepsWhatIsUsed(t *testing.T) {
-	is := is.New(t)
 	b := cache.NewBudget(1 << 20)
 	c := cache.NewWithin(10_000, spread, b, weighThing)
 	c.Put(c.Fence(-1), -1, thing{text: "used"})
@@ -99,7 +97,7 @@ func TestBudgetKeepsWhatIsUsed(t *testing.T) {
 		c.Put(c.Fence(i), i, thing{text: strings.Repeat("x", 100)})
 	}
 	_, ok := c.Get(-1)
-	is.True(ok)
+	is.New(t).True(ok)
 }
 
 // Size is at least the heap bytes of a value, and at most three times as many.

@@ -44,14 +44,13 @@ func untimed(_ []string, a slog.Attr) slog.Attr {
 }
 
 func TestMasked(t *testing.T) {
-	is := is.New(t)
 	var log bytes.Buffer
 	own := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: untimed}))
 	logger := defaultlog.Masked(own, func(s string) string { return strings.ReplaceAll(s, "key", "***") })
 	logger.Debug("no")
 	logger.With("a", "a key", "b", 1).WithGroup("g").Warn("the key", "error", fmt.Errorf("x: %w", errors.New("key")),
 		slog.Group("h", "c", []string{"key"}), "panic", any(struct{ A string }{"key"}), "plain", errors.New("x"), "n", 7)
-	is.Equal(log.String(), `level=WARN msg="the ***" a="a ***" b=1 g.error="x: ***" g.h.c=[***] g.panic={***} g.plain=x g.n=7`+"\n")
+	is.New(t).Equal(log.String(), `level=WARN msg="the ***" a="a ***" b=1 g.error="x: ***" g.h.c=[***] g.panic={***} g.plain=x g.n=7`+"\n")
 }
 
 // broken is a handler of the host that panics.

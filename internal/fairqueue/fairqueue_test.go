@@ -50,7 +50,6 @@ func queued(t *testing.T, r *Queue, name Flow, came chan<- string) {
 
 // A flow with many callers delays another one by a turn, one of the same owner too.
 func TestTurnsGoRound(t *testing.T) {
-	is := is.New(t)
 	r := New(Rules{Turns: 1})
 	leave := mustEnter(t, r, reads("storm"))
 	came := make(chan string, 200)
@@ -66,7 +65,7 @@ func TestTurnsGoRound(t *testing.T) {
 	for range 104 {
 		order = append(order, <-came)
 	}
-	is.Equal(order[:7], []string{"storm", "a", "b", "storm-other", "a", "storm", "storm"})
+	is.New(t).Equal(order[:7], []string{"storm", "a", "b", "storm-other", "a", "storm", "storm"})
 }
 
 // An owner that is alone leaves a turn for the first other one. From then on it has its share.

@@ -218,12 +218,11 @@ func compiledTwice(list string) (all []string) {
 
 func TestNothingIsCompiledTwice(t *testing.T) {
 	t.Chdir("../..")
-	is := is.New(t)
 	command := exec.CommandContext(t.Context(), "go", "list", "-test", "-deps",
 		"-f", "{{if .ForTest}}{{.ImportPath}} {{.ForTest}}{{end}}", "./...")
 	list := must(command.Output())
 	for _, problem := range compiledTwice(string(list)) {
 		t.Errorf("%s is compiled once more: its tests have to be outside of the package (package x_test)", problem)
 	}
-	is.Equal(compiledTwice("svc [svc.test] svc\nsvc_test [svc.test] svc\n\nsvc/httpapi [svc.test] svc\n"), []string{"svc/httpapi for svc"})
+	is.New(t).Equal(compiledTwice("svc [svc.test] svc\nsvc_test [svc.test] svc\n\nsvc/httpapi [svc.test] svc\n"), []string{"svc/httpapi for svc"})
 }

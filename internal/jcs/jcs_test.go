@@ -78,10 +78,9 @@ func TestRefuses(t *testing.T) {
 }
 
 func TestDeep(t *testing.T) {
-	is := is.New(t)
 	in := strings.Repeat(`{"b":1,"a":`, 1000) + "1.0" + strings.Repeat("}", 1000)
 	want := strings.Repeat(`{"a":`, 1000) + "1" + strings.Repeat(`,"b":1}`, 1000)
-	is.True(canonical(t, in) == want)
+	is.New(t).True(canonical(t, in) == want)
 }
 
 func TestAppend(t *testing.T) {

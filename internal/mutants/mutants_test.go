@@ -53,10 +53,8 @@ func module(t *testing.T, test string) {
 func TestSites(t *testing.T) {
 	is := is.New(t)
 	module(t, "")
-	packages, err := list(t.Context(), "")
-	is.NoErr(err)
-	sites, err := packages[0].sites()
-	is.NoErr(err)
+	packages := must(list(t.Context(), ""))
+	sites := must(packages[0].sites())
 	var all []string
 	for _, s := range sites {
 		all = append(all, s.what)
@@ -78,20 +76,16 @@ true becomes false`)
 func TestDraw(t *testing.T) {
 	is := is.New(t)
 	module(t, "")
-	packages, err := list(t.Context(), "")
-	is.NoErr(err)
-	sites, err := packages[0].sites()
-	is.NoErr(err)
+	packages := must(list(t.Context(), ""))
+	sites := must(packages[0].sites())
 	names := map[string]bool{}
 	for _, s := range sites {
 		names[s.name()] = true
 	}
 	is.Equal(len(names), len(sites))
 	for seed := range uint64(20) {
-		one, err := draw(packages, seed, 100)
-		is.NoErr(err)
-		two, err := draw(packages, seed, 100)
-		is.NoErr(err)
+		one := must(draw(packages, seed, 100))
+		two := must(draw(packages, seed, 100))
 		is.Equal(len(one), len(two))
 		for i, s := range one {
 			is.Equal(s.name(), two[i].name())
@@ -130,14 +124,11 @@ func TestRun(t *testing.T) {
 func TestEquivalentsExist(t *testing.T) {
 	is := is.New(t)
 	t.Chdir("../..")
-	packages, err := list(t.Context(), "")
-	is.NoErr(err)
-	names, err := listed(equivalents)
-	is.NoErr(err)
+	packages := must(list(t.Context(), ""))
+	names := must(listed(equivalents))
 	is.True(len(names) > 0)
 	for _, p := range packages {
-		sites, err := p.sites()
-		is.NoErr(err)
+		sites := must(p.sites())
 		for _, s := range sites {
 			delete(names, s.name())
 		}
@@ -147,4 +138,11 @@ func TestEquivalentsExist(t *testing.T) {
 		}
 	}
 	is.Equal(names, map[string]bool{})
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }

@@ -29,17 +29,17 @@ func (s *Store) remove(named svc.AccessNames) (gone, unbound []svc.Target) {
 
 // removePersonal deletes the personal sources and templates of users, and returns them.
 func (s *Store) removePersonal(users []string) (gone []svc.Target) {
-	for key := range s.sources {
-		if key.Scope == svc.ScopePersonal && slices.Contains(users, key.Owner) {
-			drop(s, s.sources, key)
-			drop(s, s.files, key)
-			gone = append(gone, key.Target())
-		}
-	}
 	for key := range s.templates {
 		if key.Scope == svc.ScopePersonal && slices.Contains(users, key.Owner) {
 			drop(s, s.templates, key)
 			drop(s, s.versions, key)
+			gone = append(gone, key.Target())
+		}
+	}
+	for key := range s.sources {
+		if key.Scope == svc.ScopePersonal && slices.Contains(users, key.Owner) {
+			drop(s, s.sources, key)
+			drop(s, s.files, key)
 			gone = append(gone, key.Target())
 		}
 	}

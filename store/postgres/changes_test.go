@@ -45,8 +45,7 @@ func TestOneStoreWakesAnother(t *testing.T) {
 
 func wakesAnother(t *testing.T, one, two svc.Store) {
 	t.Helper()
-	is := is.New(t)
-	is.NoErr(sqltest.AddUsers(t.Context(), one, "first"))
+	is.New(t).NoErr(sqltest.AddUsers(t.Context(), one, "first"))
 	waits(t, two, 0)
 	begun := time.Now()
 	for i, woken := 0, 0; woken < 5; i++ {

@@ -85,12 +85,11 @@ func TestServerThatHangs(t *testing.T) {
 }
 
 func TestUnknownDatabase(t *testing.T) {
-	is := is.New(t)
 	address := must(url.Parse(pgtest.Server(t)))
 	address.Path = "/svc_no_such_database"
 	_, err := postgres.Open(t.Context(), address.String(), postgres.Options{})
 	says(t, err, `database "svc_no_such_database" does not exist`)
-	is.True(!errors.Is(err, svc.ErrUnavailable)) // somebody has to make it
+	is.New(t).True(!errors.Is(err, svc.ErrUnavailable)) // somebody has to make it
 }
 
 // A database that accepts no connections for a while does so in maintenance.
@@ -315,9 +314,8 @@ func TestCanceledWhileChanging(t *testing.T) {
 func TestReadOnlyIsUnavailableOnce(t *testing.T) {
 	longtest.Parallel(t, "a server that became a standby")
 	bothWays(t, migrated, 1, func(t *testing.T, store *postgres.Store) {
-		is := is.New(t)
 		must(store.DB().Exec("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"))
-		is.True(errors.Is(failure(store.KeepValue(t.Context(), "name", []byte("value"))), svc.ErrUnavailable))
+		is.New(t).True(errors.Is(failure(store.KeepValue(t.Context(), "name", []byte("value"))), svc.ErrUnavailable))
 		must(store.KeepValue(t.Context(), "name", []byte("value")))
 	})
 }

@@ -183,12 +183,11 @@ func answered(t *testing.T, store svc.Store) {
 
 // Stats of a Service say whether its store listens.
 func TestStats(t *testing.T) {
-	is := is.New(t)
 	store := open(t, migrated(t), postgres.Options{})
 	service := newHost(t, store).Service
 	expect.Soon(t, "the store does not listen", func() bool { return service.Stats().Listening })
 	deaf := open(t, migrated(t), postgres.Options{NoNotify: true})
-	is.True(!newHost(t, deaf).Service.Stats().Listening)
+	is.New(t).True(!newHost(t, deaf).Service.Stats().Listening)
 }
 
 // Tenants share an outbox, and each counts all of it.

@@ -237,7 +237,6 @@ func TestFunctionThatEndsItsGoroutine(t *testing.T) {
 }
 
 func TestWritersOverwhelm(t *testing.T) {
-	is := is.New(t)
 	store := open(t, migrated(t))
 	var done sync.WaitGroup
 	for i := range 200 {
@@ -254,7 +253,7 @@ func TestWritersOverwhelm(t *testing.T) {
 	}
 	done.Wait()
 	changes := must(store.Changes(t.Context(), 0))
-	is.Equal(int64(len(changes.Targets)), changes.Generation)
+	is.New(t).Equal(int64(len(changes.Targets)), changes.Generation)
 }
 
 var (

@@ -131,10 +131,9 @@ func TestFullIsUnavailableAndLeavesNothing(t *testing.T) {
 }
 
 func TestReadOnlyIsUnavailable(t *testing.T) {
-	is := is.New(t)
 	store, pragma := impatient(t, migrated(t))
 	pragma("query_only = 1")
-	is.True(errors.Is(failure(store.KeepValue(t.Context(), "name", []byte("value"))), svc.ErrUnavailable))
+	is.New(t).True(errors.Is(failure(store.KeepValue(t.Context(), "name", []byte("value"))), svc.ErrUnavailable))
 }
 
 func TestCanceledWhileChanging(t *testing.T) {

@@ -144,6 +144,17 @@ func around(fault func(tx svc.Store, fn func(svc.Store) error) error) func(*stor
 	})
 }
 
+// flat is a transaction that makes no other in it, and stuck a store whose Look sees nothing.
+type (
+	flat  struct{ svc.FullStore }
+	stuck struct{ svc.FullStore }
+)
+
+func (f flat) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
+	return fn(ctx, f)
+}
+func (stuck) Look(context.Context) (uint64, error) { return 7, nil }
+
 var transactionFaults = map[string]func(*store){
 	"Atomically starts no transaction": joins(func(good svc.Store, _ atomically) atomically {
 		return func(ctx context.Context, fn func(ctx context.Context, tx svc.Store) error) error {
@@ -162,6 +173,10 @@ var transactionFaults = map[string]func(*store){
 			})
 			return errors.Join(failed, err, ctx.Err())
 		}
+	}),
+	"Look sees nothing": func(s *store) { s.FullStore = stuck{s.FullStore} },
+	"a nested transaction is none": around(func(tx svc.Store, fn func(svc.Store) error) error {
+		return fn(flat{tx.(svc.FullStore)})
 	}),
 	"a transaction lacks the optional roles": around(func(tx svc.Store, fn func(svc.Store) error) error {
 		return fn(bare{tx})

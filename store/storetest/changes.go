@@ -121,6 +121,21 @@ func (c *checker) reset(since, generation int64) {
 }
 
 // sameTargets expects the targets of one mutation, in any order.
+var freshnessRules = []rule{
+	{"Look returns another number after each mutation, or always 0", func(c *checker) {
+		store := c.Store.(svc.FreshnessStore)
+		last := must(store.Look(c.ctx))
+		mutations(c.ctx, c.Store, func(call string, err error, _ ...svc.Target) {
+			c.ok(err)
+			now := must(store.Look(c.ctx))
+			if (now == last) != (now == 0) {
+				c.fail("Look returned %d before %s, and %d after it", last, call, now)
+			}
+			last = now
+		})
+	}},
+}
+
 func (c *checker) sameTargets(what string, got, want []svc.Target) {
 	shown := map[svc.Target]string{}
 	for _, target := range slices.Concat(got, want) {

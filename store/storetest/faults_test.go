@@ -191,11 +191,11 @@ func TestStoreWithoutOptionalRoles(t *testing.T) {
 			lacks = append(lacks, missing.Error())
 		}
 	}
-	if want := len(sourceFileRules) + len(outboxRules) + len(statsRules) + len(answerRules) + len(auditRules); len(lacks) != want {
+	if want := len(sourceFileRules) + len(outboxRules) + len(statsRules) + len(freshnessRules) + len(answerRules) + len(auditRules); len(lacks) != want {
 		t.Errorf("%d rules are skipped, want %d", len(lacks), want)
 	}
 	if slices.Sort(lacks); !slices.Equal(slices.Compact(lacks), []string{
-		"the store is no svc.AnswerStore", "the store is no svc.AuditStore",
+		"the store is no svc.AnswerStore", "the store is no svc.AuditStore", "the store is no svc.FreshnessStore",
 		"the store is no svc.OutboxStore", "the store is no svc.SourceFileStore", "the store is no svc.StatsStore",
 	}) {
 		t.Errorf("rules are skipped because of %q", lacks)

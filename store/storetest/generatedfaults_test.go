@@ -24,7 +24,7 @@ func generated() map[string]planted {
 	all := map[string]planted{}
 	for method := range reflect.TypeFor[svc.FullStore]().Methods() {
 		if slices.Contains([]string{"Hears", "Look"}, method.Name) {
-			continue // they are not intercepted: no rule is about them
+			continue // they are not intercepted
 		}
 		for name, fault := range faultsOf(method.Type) {
 			all[method.Name+" "+name] = planted{replaced(method, fault.twist), fault.differs}

@@ -43,7 +43,7 @@ func quickRules() []rule {
 		readAccessRules, accessPageRules, changeAccessRules, removeAccessRules, changeRules,
 		transactionRules,
 		optional[svc.SourceFileStore](sourceFileRules), optional[svc.OutboxStore](outboxRules),
-		optional[svc.StatsStore](statsRules),
+		optional[svc.FreshnessStore](freshnessRules), optional[svc.StatsStore](statsRules),
 		optional[svc.AnswerStore](answerRules), optional[svc.AuditStore](auditRules))
 }
 

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,6 +91,19 @@ var transactionRules = []rule{
 				c.same("user", snapshot.User.ID, "new")
 				return errRefused
 			})
+		})
+	}},
+	{"when the function of a nested transaction fails, its writes are undone, " +
+		"or the outer transaction fails", func(c *checker) {
+		c.undone(func() (failed error) {
+			outer := c.Atomically(c.ctx, func(ctx context.Context, tx svc.Store) error {
+				failed = tx.Atomically(ctx, func(ctx context.Context, tx svc.Store) error {
+					c.ok(writeEverything(ctx, tx))
+					return errRefused
+				})
+				return nil
+			})
+			return cmp.Or(outer, failed)
 		})
 	}},
 	{"a transaction has the optional roles of the store", func(c *checker) {
