@@ -290,8 +290,8 @@ type ChangeStore interface {
 	// may repeat what was committed before since, if no call of Changes has returned since.
 	Changes(ctx context.Context, since int64) (StoreChanges, error)
 	// AwaitChange returns nil once the store may have another generation than since, or after about
-	// a second. It only wakes the caller and proves nothing: call Changes. A Service calls it again at
-	// once. It fails when ctx ends.
+	// a second. It only wakes the caller, which calls it in a loop, and proves nothing: call Changes.
+	// It fails when ctx ends.
 	AwaitChange(ctx context.Context, since int64) error
 }
 

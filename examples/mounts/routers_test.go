@@ -137,12 +137,11 @@ func onEcho(config echo.RouterConfig, mount func(*echo.Echo, http.Handler)) func
 
 // A caller without the right to recall is refused: a denial returns an error, not nil.
 func TestRecallWithEcho(t *testing.T) {
-	is := is.New(t)
 	service := newService(t, memstore.New())
 	bundle := must(svc.ParseBundle([]byte(`{"policies": [{"id": "p", "document": {"version": "2026-03-24", "statements": [
 		{"effect": "allow", "actions": ["bank:recall"], "banks": ["diary"]}]}}], "users": [{"id": "admin"}],
 		"attachments": [{"policy_id": "p", "principal_type": "user", "principal_id": "admin"}]}`)))
-	is.NoErr(service.Access.Apply(t.Context(), svc.Host, bundle))
+	is.New(t).NoErr(service.Access.Apply(t.Context(), svc.Host, bundle))
 	api, e := httpapi.New(service, httpapi.Options{}), echo.New()
 	e.GET("/recall/:bank", recall(service), echo.WrapMiddleware(api.Protect))
 	for path, want := range map[string]int{"/recall/diary": 200, "/recall/other": 403, "/recall/%00": 503} {

@@ -33,7 +33,7 @@ import (
 // because tx may see rights that are gone. Others wait for the end of tx that write the same rows,
 // issue for the same holder, or change the caller's key; after a change of access in tx, those who
 // rely on access or change it. While tx issues the very first key of a database without a pepper,
-// those who issue or use keys wait, too. All others do not wait. Lock in the order of [svc.Locks];
+// those also wait who issue or use keys. All others do not wait. Lock in the order of [svc.Locks];
 // two transactions that do not may deadlock, and one of them is svc.ErrChanged.
 func Tx(tx *sql.Tx, dialect Dialect) svc.FullStore { return TxOf(sqlTx{tx}, dialect) }
 
