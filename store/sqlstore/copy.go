@@ -28,8 +28,8 @@ type Copier struct {
 // Copy copies all rows of from into to. Rows stay as they are: ids, hashes, seals, sealed tokens,
 // the generation, the records of events with their chain. So the peppers and sealing keys of one
 // database serve the other as well. [Dialect.Channel] is not copied, and neither is what
-// [svc.ChangeStore] remembers. Events that wait in the
-// outbox go to the outbox of the target, which that of a tenant may share with others.
+// [svc.ChangeStore] remembers. Events that wait in the outbox go to the outbox of the target, which
+// that of a tenant may share with others.
 //
 // Copy reads one state of from, and others may go on writing to it. A SQLite file keeps their
 // writes in its write-ahead log until the end. Copy writes to in one transaction: when it fails,
@@ -57,6 +57,10 @@ func (c Copier) Copy(ctx context.Context, from, to Opened) error {
 		run.progress = func(int64, int64) {}
 	}
 	if err := run.transact(withoutHurry(ctx)); err != nil {
+		// The transaction of one database may end a moment before the context of the other.
+		if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+			err = fmt.Errorf("%w: %w", ended, err)
+		}
 		return fmt.Errorf("copy the database: %w", err)
 	}
 	run.to.committed()
