@@ -123,7 +123,7 @@ func (r *Index) DeleteUser(id string) {
 		return
 	}
 	for _, g := range slices.Clone(r.users.rows[n]) {
-		r.Leave(r.groups.ids[g], id)
+		r.part(g, n)
 	}
 	for _, a := range slices.Clone(r.direct[n]) {
 		r.Detach(r.policies.ids[a.policy], Principal{ID: id})
@@ -214,6 +214,16 @@ func (r *Index) DeleteGroup(id string) {
 		r.Detach(r.policies.ids[a.policy], Principal{ID: id, Group: true})
 	}
 	r.Empty(id)
+}
+
+// part ends one membership. It is much quicker than Leave, which may end many.
+func (r *Index) part(g, u int32) {
+	if !drop(&r.users.rows[u], g) {
+		return
+	}
+	r.memberships--
+	drop(&r.groups.rows[g].members, u)
+	r.tidyGroup(g)
 }
 
 func (r *Index) tidyGroup(g int32) {

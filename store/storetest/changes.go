@@ -120,7 +120,6 @@ func (c *checker) reset(since, generation int64) {
 	})
 }
 
-// sameTargets expects the targets of one mutation, in any order.
 var freshnessRules = []rule{
 	{"Look returns another number after each mutation, or always 0", func(c *checker) {
 		store := c.Store.(svc.FreshnessStore)
@@ -136,6 +135,7 @@ var freshnessRules = []rule{
 	}},
 }
 
+// sameTargets expects the targets of one mutation, in any order.
 func (c *checker) sameTargets(what string, got, want []svc.Target) {
 	shown := map[svc.Target]string{}
 	for _, target := range slices.Concat(got, want) {
