@@ -380,9 +380,10 @@ func (s *accessCache) overlaid(
 	if err := errors.Join(wrong, err); err != nil {
 		return err
 	}
-	names := new(how.names(bundle))
-	if names.Channels = append(names.Channels, channels...); how.Prune {
-		names = nil
+	var names *AccessNames // nil: all rows, to prune the others
+	if !how.Prune {
+		names = new(how.names(bundle))
+		names.Channels = append(names.Channels, channels...)
 	}
 	// When access changes between the two reads, both are made again.
 	for err = errOldRows; errors.Is(err, errOldRows); {
@@ -410,7 +411,9 @@ func (s *accessCache) named(
 	ctx context.Context, names *AccessNames,
 ) (rows Bundle, generation int64, err error) {
 	rows, generation, err = readRows(ctx, s.store, names)
-	s.cached.Hear(generation)
+	if err == nil {
+		s.cached.Hear(generation)
+	}
 	return rows, generation, fault("read access", err)
 }
 

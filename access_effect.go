@@ -267,10 +267,12 @@ func (t *effectCheck) admit(actions []string, a *bundleDiff) error {
 			return forbidden("you are not allowed " + action)
 		}
 	}
-	altered := lists.Index(slices.Concat(a.remove.holders(), a.changed.keys().holders()),
-		func(holder Identity) Identity { return holder })
+	altered := map[Identity]bool{}
+	for _, holder := range slices.Concat(a.remove.holders(), a.changed.keys().holders()) {
+		altered[holder] = true
+	}
 	for _, b := range t.holders {
-		if b.narrowedBy != "" || altered[b.Identity] == nil {
+		if b.narrowedBy != "" || !altered[b.Identity] {
 			continue
 		}
 		if of := standingIn(t.before, b).subject; of != nil {

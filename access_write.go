@@ -93,9 +93,9 @@ func (s *Access) Write(
 	if err != nil {
 		return err
 	}
-	names := new(how.names(bundle))
-	if how.Prune || how.Revision != "" || len(bundle.Tests) > 0 {
-		names = nil
+	var names *AccessNames // nil: all rows
+	if !how.Prune && how.Revision == "" && len(bundle.Tests) == 0 {
+		names = new(how.names(bundle))
 	}
 	return s.edit(ctx, writeRequest{
 		by: by, need: need, dry: how.DryRun, doing: "write access", names: names,
@@ -389,8 +389,9 @@ func (s *accessWriter) write(ctx context.Context, tx Store, e writeRequest) ([]E
 	switch {
 	case e.by.Kind == KindHost:
 	case e.judged != nil:
-		narrowed, failed := narrowedHolders(ctx, tx, e.by, w, a.moved(w))
-		if err = failed; err == nil && !slices.Equal(narrowed, j.narrowed) {
+		var narrowed []rightsHolder
+		narrowed, err = narrowedHolders(ctx, tx, e.by, w, a.moved(w))
+		if err == nil && !slices.Equal(narrowed, j.narrowed) {
 			err = errOldRows // the edit changes the keys of other holders by now
 		}
 	default:

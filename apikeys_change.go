@@ -298,8 +298,11 @@ func (s *Keys) RevokeAll(ctx context.Context, by Principal, holder Identity) (in
 		return 0, err
 	}
 	allowed, err := s.authorizeKeys(ctx, by, holder, true)
-	if err != nil || s.readOnly {
-		return 0, cmp.Or(err, errReadOnly)
+	if err != nil {
+		return 0, err
+	}
+	if s.readOnly {
+		return 0, errReadOnly
 	}
 	// Do not lock a holder without keys: the lock may leave its id in the store. The id may be a
 	// key that the caller pasted into the wrong place.
@@ -309,7 +312,7 @@ func (s *Keys) RevokeAll(ctx context.Context, by Principal, holder Identity) (in
 	} else if len(some) == 0 { // another call may not have dropped what it has revoked from the cache
 		return 0, fault("read changes", s.cached.CatchUp(ctx))
 	}
-	// No key survives that one of these keys issues in the meantime: issuing takes the lock of the
+	// A key that one of these issues in the meantime does not survive: issuing takes the lock of the
 	// holder's keys, and checks whether the caller's own key is revoked. If issuing commits before a
 	// chunk takes the lock, the chunk sees the new key. If it comes later, it finds its own key
 	// revoked once the last chunk is committed.
@@ -431,8 +434,7 @@ func (s *keyIssuer) sweepChunk(
 	}
 	users, accounts := keyActions(true)
 	allowed := basis{action: users, free: true}
-	together := func(context.Context, Store) error { return nil } // no lock, but one transaction
-	err = s.commit(ctx, change{by: by, basis: &allowed, room: together, write: func(
+	err = s.commit(ctx, change{by: by, basis: &allowed, atomic: true, write: func(
 		ctx context.Context, tx Store,
 	) (events []Event, err error) {
 		if by.Kind != KindHost {

@@ -87,7 +87,7 @@ func (s *Keys) Issue(
 	return issued, nil
 }
 
-// issueTries is how often issue draws a key when its id is taken, about once in 2^59 draws. A store
+// issueTries is how often a key is drawn when its id is taken, about once in 2^59 draws. A store
 // that always answers ErrExists must not loop for ever.
 const issueTries = 4
 

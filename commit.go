@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -17,37 +16,10 @@ import (
 	"github.com/extsvc/svc/internal/answers"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/lists"
-	"github.com/extsvc/svc/internal/readcache"
 	"github.com/extsvc/svc/internal/sequencer"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/limits"
 )
-
-// forget drops cached rows that changed. Calls also use it for targets that the store shows to be
-// changed by another call, which may not have dropped them yet. It runs after the commit and before
-// the method returns: so after its answer, no call of this Service gets an older value.
-func (s *base) forget(targets ...Target) { s.drop(targets, math.MaxInt64) }
-
-// drop forgets cached rows of targets that changed at a generation or earlier. The generation of an
-// own commit is not known here; forget passes the greatest, which spares no cached value.
-func (s *base) drop(targets []Target, generation int64) {
-	var changed readcache.Changed
-	for _, t := range targets {
-		t.mark(&changed)
-		for _, drop := range s.drops {
-			drop(t, generation)
-		}
-	}
-	s.cached.Drop(changed)
-}
-
-// changes asks the store for changes, for 5 s at most: an unreachable store may never answer.
-func (s *base) changes(ctx context.Context, since int64) (StoreChanges, error) {
-	own, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	changes, err := s.store.Changes(own, since)
-	return changes, lateStore(ctx, own, err)
-}
 
 // lateStore returns err as ErrUnavailable when own, which limits a call of the store, has ended and
 // the caller's ctx has not.
@@ -101,9 +73,11 @@ type change struct {
 	// locks are taken first, in the transaction of write. Of two calls that lock a holder, count its
 	// rows and then add, one counts what the other has added. Its deletion comes before or after.
 	locks Locks
-	// room may refuse the change under its locks. With neither, write needs no transaction, because
-	// it makes one call of the store that is atomic by itself.
+	// room may refuse the change under its locks.
 	room func(ctx context.Context, tx Store) error
+	// atomic: write makes several calls of the store. Else, without locks and room, it needs no
+	// transaction, because it makes one call that is atomic by itself.
+	atomic bool
 	// together carries out the change with those of other callers, and returns its events. errSingle:
 	// it has not. Nil: there is no such way.
 	together func(ctx context.Context) ([]Event, error)
@@ -198,7 +172,7 @@ func (s *committer) committed(ctx context.Context, answer *StoredAnswer) bool {
 func (s *committer) run(
 	ctx context.Context, c change, write func(ctx context.Context, tx Store) error,
 ) error {
-	locked := c.locks != (Locks{}) || c.room != nil || c.rechecked()
+	locked := c.locks != (Locks{}) || c.room != nil || c.atomic || c.rechecked()
 	if s.keep || c.forget != "" || c.answer != nil || locked {
 		return s.store.Atomically(ctx, write)
 	}
@@ -283,6 +257,14 @@ func (s *committer) keepEvents(ctx context.Context, tx Store, c change, events [
 		err = s.forgets(ctx, audit, c.forget, events)
 	}
 	return err
+}
+
+// changes asks the store for changes, for 5 s at most: an unreachable store may never answer.
+func (s *base) changes(ctx context.Context, since int64) (StoreChanges, error) {
+	own, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	changes, err := s.store.Changes(own, since)
+	return changes, lateStore(ctx, own, err)
 }
 
 // sign gives events their ids, their tenant, and by as their actor. It runs in the transaction:
@@ -395,15 +377,6 @@ func (s *committer) idempotent(
 	}
 	r, err := answers.New(s.caller(by.Identity()), key, kind, request)
 	return idempotentRequest{r, s, by, b, now}, fault("identify the request", err)
-}
-
-// caller names a caller of requests with idempotency keys.
-func (s *base) caller(who Identity) []string {
-	names := []string{string(who.Kind), who.ID}
-	if s.tenant != "" {
-		names = append(names, s.tenant)
-	}
-	return names
 }
 
 // once runs do, unless the request has an answer already: then it returns that answer.

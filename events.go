@@ -12,10 +12,54 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/readcache"
 )
+
+// Target is the thing that an [Event] is about. Targets are comparable. The thing may no longer
+// exist.
+type Target struct {
+	Kind   event.TargetKind
+	ID     string // its id or name; an attachment's is [AttachmentKey.String]
+	Scope  Scope  // of a source or template; "" for other kinds
+	Owner  string
+	Holder Identity // of an API key; zero for other kinds
+}
+
+// Event is one committed mutation. It holds no secret. Several events of one call come in a fixed
+// order: an update before its divergence, a new key before the old one of its rotation. Events of
+// concurrent calls come in any order.
+type Event struct {
+	// ID is a UUIDv7 (RFC 9562) of the machine's time, so events of one process sort by time. A
+	// second delivery from the outbox has the same ID.
+	ID       uuid.UUID
+	Time     time.Time // UTC, microseconds: what the rows were stamped with
+	Actor    Identity  // the caller of the method
+	ActorKey string    // the ID of the issued key that Actor used; "": none
+	Action   event.Action
+	Target   Target
+	Tenant   string // whose Service reports the event; "": no tenant's
+	// Was and Is are the target before and after the write, when it is a row of access: a JSON
+	// object as in the lists of a [Bundle], in the form of RFC 8785. Nil Was: the row is new. Nil
+	// Is: it is gone. Of the members of a group, Was has those that leave, and Is those that join.
+	// A null and an is_active that is true are left out. Other events have neither. Do not change
+	// them. In place of a row of more than [limits.EventRow] bytes, there is
+	// {"bytes":N,"sha256":"…"}: its length and its SHA-256 in hex.
+	Was, Is json.RawMessage
+}
+
+// happened returns an event for each target. The events have no ID and no Actor yet: commit sets
+// both, so that no mutation can name another actor than its caller.
+func happened(at time.Time, action event.Action, targets ...Target) []Event {
+	events := make([]Event, len(targets))
+	for i, target := range targets {
+		events[i] = Event{Time: at, Action: action, Target: target}
+	}
+	return events
+}
 
 // AuditRecord is a kept Event and its place in the chain of all records. It never changes, but
 // [Audit.Forget] and [Service.ForgetUser] erase texts of it. A call that began after another had
@@ -282,28 +326,6 @@ func (t Target) mark(changed *readcache.Changed) {
 	case event.TargetAccess:
 		changed.Access = true
 	}
-}
-
-// OfAccess returns what of c concerns access, without other targets, and the rows to read for it.
-// It is for stores and their readers: see [AccessRead].Since. An [event.TargetMember] names one
-// membership, or without a Holder the group with all members. An [event.TargetChannel] names the
-// user who has it now. The result is a Reset without targets when c is a Reset or has an
-// [event.TargetAccess].
-func (c StoreChanges) OfAccess() (StoreChanges, AccessNames) {
-	out, n := StoreChanges{Generation: c.Generation}, AccessNames{}
-	for _, t := range c.Targets {
-		if t.Kind == event.TargetAccess || c.Reset {
-			return StoreChanges{Generation: c.Generation, Reset: true}, AccessNames{}
-		}
-		if n.add(t) {
-			out.Targets = append(out.Targets, t)
-		}
-	}
-	for _, t := range c.Renamed {
-		n.add(t)
-	}
-	out.Renamed, out.Reset = c.Renamed, c.Reset
-	return out, n
 }
 
 // add names the rows of a target. It reports whether the target is one of access.

@@ -38,14 +38,6 @@ type Identity struct {
 // Scope says whether a source or template belongs to the server or to a user.
 type Scope string
 
-// SourceKey names a source. Its three fields together are unique. Owner is "" exactly when Scope is
-// ScopeServer.
-type SourceKey struct {
-	Scope Scope
-	Owner string
-	Name  string
-}
-
 // The scopes. Rows of the server have no owner. Personal rows belong to a user.
 const (
 	ScopeServer   Scope = "server"
@@ -57,6 +49,14 @@ type place struct {
 	scope Scope
 	owner string // the user's id; "" exactly for [ScopeServer]
 	basis basis  // why the caller may use it
+}
+
+// locks returns the locks of a change that adds a row to a personal area; none for the server's.
+func (a place) locks() Locks {
+	if a.scope == ScopeServer {
+		return Locks{}
+	}
+	return Locks{Holder: Identity{Kind: KindUser, ID: a.owner}}
 }
 
 // basis records why a caller was allowed a change. The caller was judged before the change waited:

@@ -12,9 +12,29 @@ import (
 	"time"
 
 	"github.com/extsvc/svc/action"
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/cache"
 	"github.com/extsvc/svc/limits"
 )
+
+// SourceKey names a source. Its three fields together are unique. Owner is "" exactly when Scope is
+// ScopeServer.
+type SourceKey struct {
+	Scope Scope
+	Owner string
+	Name  string
+}
+
+// Target returns the source as the target of events and change feeds.
+func (k SourceKey) Target() Target {
+	return Target{Kind: event.TargetSource, ID: k.Name, Scope: k.Scope, Owner: k.Owner}
+}
+
+// locks returns the locks of a change that removes a personal source or relies on it, or adds to the
+// area of its owner; none for a source of the server.
+func (k SourceKey) locks() Locks {
+	return place{scope: k.Scope, owner: k.Owner}.locks()
+}
 
 // scoped is one of the two halves of sources and templates: those of the server, or the personal
 // ones.

@@ -66,7 +66,7 @@ func (s *Sources) Register(ctx context.Context, by Principal, in NewSource) (Sou
 	return source, nil
 }
 
-// roomForSource returns the room of a change that adds a source to the area.
+// roomForSource returns the check of a change that adds a source: the area may be full.
 func (a place) roomForSource(name string) func(ctx context.Context, tx Store) error {
 	const most = limits.PersonalSources
 	all := SourcePage{Scope: a.scope, Owner: a.owner, Limit: most}

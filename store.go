@@ -2,8 +2,8 @@ package svc
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -303,14 +303,26 @@ type StoreChanges struct {
 	Renamed    []Target // rows of access with another DisplayName or Email only
 }
 
-// Target is the thing that an [Event] is about. Targets are comparable. The thing may no longer
-// exist.
-type Target struct {
-	Kind   event.TargetKind
-	ID     string // its id or name; an attachment's is [AttachmentKey.String]
-	Scope  Scope  // of a source or template; "" for other kinds
-	Owner  string
-	Holder Identity // of an API key; zero for other kinds
+// OfAccess returns what of c concerns access, without other targets, and the rows to read for it.
+// It is for stores and their readers: see [AccessRead].Since. An [event.TargetMember] names one
+// membership, or without a Holder the group with all members. An [event.TargetChannel] names the
+// user who has it now. The result is a Reset without targets when c is a Reset or has an
+// [event.TargetAccess].
+func (c StoreChanges) OfAccess() (StoreChanges, AccessNames) {
+	out, n := StoreChanges{Generation: c.Generation}, AccessNames{}
+	for _, t := range c.Targets {
+		if t.Kind == event.TargetAccess || c.Reset {
+			return StoreChanges{Generation: c.Generation, Reset: true}, AccessNames{}
+		}
+		if n.add(t) {
+			out.Targets = append(out.Targets, t)
+		}
+	}
+	for _, t := range c.Renamed {
+		n.add(t)
+	}
+	out.Renamed, out.Reset = c.Renamed, c.Reset
+	return out, n
 }
 
 // TransactionStore joins calls of a store into one transaction.
@@ -355,48 +367,6 @@ type OutboxStore interface {
 	ClaimEvents(ctx context.Context, now, until time.Time, limit int) ([]Event, error)
 	// DeleteEvents deletes delivered events. It ignores ids that are already deleted.
 	DeleteEvents(ctx context.Context, ids []uuid.UUID) error
-}
-
-// Event is one committed mutation. It holds no secret. Several events of one call come in a fixed
-// order: an update before its divergence, a new key before the old one of its rotation. Events of
-// concurrent calls come in any order.
-type Event struct {
-	// ID is a UUIDv7 (RFC 9562) of the machine's time, so events of one process sort by time. A
-	// second delivery from the outbox has the same ID.
-	ID       uuid.UUID
-	Time     time.Time // UTC, microseconds: what the rows were stamped with
-	Actor    Identity  // the caller of the method
-	ActorKey string    // the ID of the issued key that Actor used; "": none
-	Action   event.Action
-	Target   Target
-	Tenant   string // whose Service reports the event; "": no tenant's
-	// Was and Is are the target before and after the write, when it is a row of access: a JSON
-	// object as in the lists of a [Bundle], in the form of RFC 8785. Nil Was: the row is new. Nil
-	// Is: it is gone. Of the members of a group, Was has those that leave, and Is those that join.
-	// A null and an is_active that is true are left out. Other events have neither. Do not change
-	// them. In place of a row of more than [limits.EventRow] bytes, there is
-	// {"bytes":N,"sha256":"…"}: its length and its SHA-256 in hex.
-	Was, Is json.RawMessage
-}
-
-// happened returns an event for each target. The events have no ID and no Actor yet: commit sets
-// both, so that no mutation can name another actor than its caller.
-func happened(at time.Time, action event.Action, targets ...Target) []Event {
-	events := make([]Event, len(targets))
-	for i, target := range targets {
-		events[i] = Event{Time: at, Action: action, Target: target}
-	}
-	return events
-}
-
-// Target returns the source as the target of events and change feeds.
-func (k SourceKey) Target() Target {
-	return Target{Kind: event.TargetSource, ID: k.Name, Scope: k.Scope, Owner: k.Owner}
-}
-
-// Target returns the template as the target of events and change feeds.
-func (k TemplateKey) Target() Target {
-	return Target{Kind: event.TargetTemplate, ID: k.ID, Scope: k.Scope, Owner: k.Owner}
 }
 
 // AnswerStore is an optional role: it keeps the answers to requests with an idempotency key, and
@@ -496,4 +466,31 @@ func (s *base) now() time.Time { return s.clock().UTC().Truncate(time.Microsecon
 // the store call drop concurrently, so it must be quick, safe for that, and do no I/O.
 func (s *base) onChange(drop func(changed Target, generation int64)) {
 	s.drops = append(s.drops, drop)
+}
+
+// forget drops cached rows that changed. Calls also use it for targets that the store shows to be
+// changed by another call, which may not have dropped them yet. It runs after the commit and before
+// the method returns: so after its answer, no call of this Service gets an older value.
+func (s *base) forget(targets ...Target) { s.drop(targets, math.MaxInt64) }
+
+// drop forgets cached rows of targets that changed at a generation or earlier. The generation of an
+// own commit is not known here; forget passes the greatest, which spares no cached value.
+func (s *base) drop(targets []Target, generation int64) {
+	var changed readcache.Changed
+	for _, t := range targets {
+		t.mark(&changed)
+		for _, drop := range s.drops {
+			drop(t, generation)
+		}
+	}
+	s.cached.Drop(changed)
+}
+
+// caller names a caller of requests with idempotency keys.
+func (s *base) caller(who Identity) []string {
+	names := []string{string(who.Kind), who.ID}
+	if s.tenant != "" {
+		names = append(names, s.tenant)
+	}
+	return names
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/extsvc/svc/event"
 	"github.com/extsvc/svc/internal/jcs"
 	"github.com/extsvc/svc/internal/strictjson"
 	"github.com/extsvc/svc/internal/text"
@@ -465,4 +466,9 @@ func (e LocalEdits) rules() bool {
 // decides reports whether e is one of the decisions.
 func (e LocalEdits) decides() bool {
 	return e == TakeTheirs || e == KeepOurs || e == TakeMerged
+}
+
+// Target returns the template as the target of events and change feeds.
+func (k TemplateKey) Target() Target {
+	return Target{Kind: event.TargetTemplate, ID: k.ID, Scope: k.Scope, Owner: k.Owner}
 }

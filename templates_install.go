@@ -211,7 +211,7 @@ func (s *Templates) addTemplate(
 	if err != nil {
 		return Template{}, err
 	}
-	locks := add.at.source("").locks()
+	locks := add.at.locks()
 	if o := template.Origin; o != nil && add.at.scope == ScopeServer {
 		locks = o.Source.locks()
 	}
@@ -237,7 +237,7 @@ func (s *Templates) addTemplate(
 	return template, nil
 }
 
-// room returns the room of the change that adds the template.
+// room returns the check of the change that adds the template: the area may be full.
 func (add addition) room() func(ctx context.Context, tx Store) error {
 	const most = limits.PersonalTemplates
 	last := TemplatePage{Scope: add.at.scope, Owner: add.at.owner}
@@ -257,9 +257,10 @@ func templateTaken(field string) *Error {
 	return taken(field, "a template with this id already exists")
 }
 
-// room returns the room of a change that adds a row to a personal area; nil for the server's area.
-// full reports whether the area has the most rows that are allowed, which noun names for people. A
-// full area still answers ErrExists for a row that is in it: present reads that row.
+// room returns the check of a change that adds a row to a personal area, which may be full; nil for
+// the server's area. The change must have the locks of the area. full reports whether the area has
+// the most rows that are allowed, which noun names for people. A full area still answers ErrExists
+// for a row that is in it: present reads that row.
 //
 // All changes that add to an area take the lock on the keys of its owner, as does the deletion of
 // the owner. So no call counts too few rows, and none adds a row for a user that is deleted. A
@@ -284,13 +285,4 @@ func (a place) room(
 				most, noun),
 		}
 	}
-}
-
-// locks returns the locks of a change that removes a personal source or relies on it, or adds to the
-// area of its owner; none for a source of the server.
-func (k SourceKey) locks() Locks {
-	if k.Scope == ScopeServer {
-		return Locks{}
-	}
-	return Locks{Holder: Identity{Kind: KindUser, ID: k.Owner}}
 }

@@ -245,11 +245,11 @@ func (v *visit) saveDraft(k *accessKind, d draft) error {
 	if shown.Between, again = v.lately(); again != nil {
 		return again
 	}
-	page := view{Status: http.StatusPreconditionFailed, Alerts: []string{
-		"Nothing was saved: access has changed since you looked. This is the new preview.",
-	}}
+	page := view{Status: http.StatusPreconditionFailed, Alerts: []string{newPreview}}
 	return v.showAccess(k, page, shown)
 }
+
+const newPreview = "Nothing was saved: access has changed since you looked. This is the new preview."
 
 // maxLately is how many changes of others a page names.
 const maxLately = 5

@@ -102,7 +102,9 @@ func (v *visit) showAccess(k *accessKind, page view, draft *draftView) (err erro
 	body.Was = digest(body.Document)[:16]
 	if was := v.form.Get("was"); draft != nil && was != "" && was != body.Was {
 		draft.Revision, body.Stored, page.Status = "", body.Document, http.StatusPreconditionFailed
-		page.Alerts = []string{"Nothing was saved: the document has changed since you opened it."}
+		page.Alerts = slices.DeleteFunc(page.Alerts, func(a string) bool { return a == newPreview })
+		page.Alerts = append(page.Alerts,
+			"Nothing was saved: the document has changed since you opened it.")
 	}
 	if draft != nil && draft.Document != "" {
 		body.Document = draft.Document

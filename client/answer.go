@@ -107,7 +107,7 @@ func elements[W any](
 // anyNext finds a link to a next page (RFC 8288) in the Link headers of an answer, and ownNext finds
 // one of the interface. Other links are those of a proxy, or of the host.
 var (
-	anyNext = regexp.MustCompile(`(?i)>[^<]*\brel\s*=[\s"]*[^",;<]*\bnext\b`)
+	anyNext = regexp.MustCompile(`(?i)>[^<]*\brel\s*=\s*(?:"(?:[^"]*\s)?next(?:\s[^"]*)?"|next\s*(?:[;,]|$))`)
 	ownNext = regexp.MustCompile(`<\?([^<>]*)>; rel="next"`)
 )
 
@@ -118,7 +118,10 @@ func (a *reply) next() (next request, more bool, err error) {
 	if !anyNext.MatchString(links) {
 		return next, false, nil
 	}
-	own := append(ownNext.FindStringSubmatch(links), "", "")
+	own := ownNext.FindStringSubmatch(links)
+	if own == nil {
+		return next, false, errForm
+	}
 	query, err := url.ParseQuery(own[1])
 	if err != nil || !query.Has("cursor") ||
 		query.Get("cursor") == a.request.query.Get("cursor") {

@@ -188,7 +188,7 @@ func TestListsOfSeveralPages(t *testing.T) {
 func TestLinksOfOthers(t *testing.T) {
 	for link, code := range map[string]svc.Code{
 		`<https://elsewhere/?cursor=x>; rel="next"`: svc.CodeInternal, `<?limit=2>; rel="next"`: svc.CodeInternal, `<?cursor=%zz>; rel="next"`: svc.CodeInternal, `<?cursor=x>; rel="next"`: svc.CodeInternal, `</next>; rel=next`: svc.CodeInternal,
-		`</_next/a.css>; rel=preload, <?cursor=x>; rel="next"`: svc.CodeInternal, `<?cursor=x>; rel="prev"`: "", `</_next/a.css>; rel=preload; as=style`: "", `</next>; rel="prev"; title="next"`: "",
+		`</_next/a.css>; rel=preload, <?cursor=x>; rel="next"`: svc.CodeInternal, `<?cursor=x>; rel="prev"`: "", `</_next/a.css>; rel=preload; as=style`: "", `</next>; rel="prev"; title="see rel=next"`: "", `</a>; rel="next-archive"`: "",
 	} {
 		c := dial(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Link", link)

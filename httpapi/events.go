@@ -35,7 +35,7 @@ func (h *Handler) listEvents(w http.ResponseWriter, r *request) error {
 }
 
 var eventForm = listForm[svc.AuditRecord, wire.Event]{
-	open: `{"events":[`, shut: "]}", answer: wireEvent, descends: true,
+	open: `{"events":[`, shut: "]}", answer: wireEvent,
 	position: func(e svc.AuditRecord) []string {
 		return []string{strconv.FormatInt(e.Number, 10), ""}
 	},

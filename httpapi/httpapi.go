@@ -235,8 +235,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := inbound.InTime(r.Context(), a.Began)
 	defer cancel()
 	timed := r.WithContext(ctx)
-	defer func() { r.Pattern = timed.Pattern }()
-	if err := h.serve(a, timed); err != nil {
+	defer func() { r.Pattern = timed.Pattern }() // also after a panic
+	err := h.serve(a, timed)
+	if r.Pattern = timed.Pattern; err != nil {
 		h.fail(a, r, err)
 	}
 }
@@ -334,7 +335,10 @@ func (h *Handler) match(
 	case allow != nil:
 		return found, nil, methodNotAllowed(strings.Join(allow, ", "))
 	}
-	message := "there is no such path" + h.astray(r)
+	message := "there is no such path"
+	if why := h.astray(r); why != "" {
+		message += ": " + why
+	}
 	return found, nil, &svc.Error{Code: svc.CodeNotFound, Message: message}
 }
 

@@ -29,7 +29,8 @@ const (
 
 // introspect says whether a token is an accepted key (RFC 7662).
 func (h *Handler) introspect(w http.ResponseWriter, r *request) error {
-	gateway, err := r.query.is("inactive", "401") // it reads headers, not the body
+	// A gateway reads the status and the headers, not the body.
+	gateway, err := r.query.is("inactive", "401")
 	if err != nil {
 		return err
 	}

@@ -14,9 +14,9 @@ func (h *Handler) astray(r *http.Request) string {
 	rest, starts := h.prefix.Cut(routing.EscapedPath(r.URL))
 	switch want := cmp.Or(h.prefix.String(), "/"); {
 	case !starts && !rewritten(r):
-		return ": it does not start with the prefix " + want
+		return "it does not start with the prefix " + want
 	case h.routes.paths.Ends(rest):
-		return ": it ends like a route, but that does not follow the prefix " + want
+		return "it ends like a route, but that does not follow the prefix " + want
 	}
 	return ""
 }

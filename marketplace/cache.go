@@ -172,7 +172,8 @@ func (d document) size() int64 {
 		n += bytesOf(len(p.ID)) + bytesOf(len(p.Reason))
 	}
 	for former, present := range d.catalog.Renames {
-		n += 4*textSize + bytesOf(len(former)) + bytesOf(len(present)) // the map keeps a third of its places free
+		// The map keeps a third of its places free.
+		n += 4*textSize + bytesOf(len(former)) + bytesOf(len(present))
 	}
 	return n
 }

@@ -135,10 +135,7 @@ func TestBytesAreReal(t *testing.T) {
 			client, from := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }, marketplace.Limits{})
 			clients = append(clients, client)
 			from.Source.Name = "warm"
-			_, err := client.Catalog(t.Context(), from, time.Hour)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(client.Catalog(t.Context(), from, time.Hour))
 			before, counted := heaptest.Live(), client.CacheStats().Bytes
 			for i := range 4 {
 				from.Source.Name = fmt.Sprint(i)

@@ -81,7 +81,9 @@ func (t target) account(ctx context.Context, id string) (svc.ServiceAccount, err
 	return t.far.ServiceAccounts.Read(ctx, id)
 }
 
-func (t target) createAccount(ctx context.Context, account svc.ServiceAccount) (svc.ServiceAccount, error) {
+func (t target) createAccount(
+	ctx context.Context, account svc.ServiceAccount,
+) (svc.ServiceAccount, error) {
 	if t.local != nil {
 		return t.local.ServiceAccounts.Create(ctx, t.by, account)
 	}

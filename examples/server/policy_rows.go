@@ -135,7 +135,9 @@ func (t target) createPolicy(ctx context.Context, policy svc.Policy) (svc.Policy
 	return t.far.Policies.Create(ctx, policy)
 }
 
-func (t target) patchPolicy(ctx context.Context, id string, patch svc.PolicyPatch) (svc.Policy, error) {
+func (t target) patchPolicy(
+	ctx context.Context, id string, patch svc.PolicyPatch,
+) (svc.Policy, error) {
 	if t.local != nil {
 		return t.local.Policies.Patch(ctx, t.by, id, patch)
 	}

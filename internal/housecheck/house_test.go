@@ -36,7 +36,7 @@ type house struct {
 // The most that the root may have.
 const (
 	mostFiles          = 37
-	mostArrows         = 244
+	mostArrows         = 262
 	mostNames          = 289
 	mostKnot           = 8
 	mostServiceMethods = 14

@@ -51,7 +51,6 @@ func module(t *testing.T, test string) {
 
 // Every place that a mutant can change is a site. Constants are none.
 func TestSites(t *testing.T) {
-	is := is.New(t)
 	module(t, "")
 	packages := must(list(t.Context(), ""))
 	sites := must(packages[0].sites())
@@ -59,7 +58,7 @@ func TestSites(t *testing.T) {
 	for _, s := range sites {
 		all = append(all, s.what)
 	}
-	is.Equal(strings.Join(all, "\n"), `without last = n - 1
+	is.New(t).Equal(strings.Join(all, "\n"), `without last = n - 1
 not strict
 without n++
 || becomes && in n < 0 || n >= limit

@@ -98,9 +98,8 @@ func Hide(secret, s string) string {
 	if len(secret) < minHidden {
 		return s
 	}
-	return strings.NewReplacer(
-		secret, Masked,
-		url.QueryEscape(secret), Masked,
-		url.PathEscape(secret), Masked,
-	).Replace(s)
+	for _, form := range []string{secret, url.QueryEscape(secret), url.PathEscape(secret)} {
+		s = strings.ReplaceAll(s, form, Masked)
+	}
+	return s
 }

@@ -4,14 +4,14 @@ import (
 	"database/sql"
 	"path/filepath"
 	"testing"
+
+	"github.com/matryer/is"
 )
 
 func TestConnectionsAreSetUp(t *testing.T) {
 	for fast, synchronous := range map[bool]int{false: 2, true: 1} {
 		store, err := Open(t.Context(), filepath.Join(t.TempDir(), "svc.db"), Options{Fast: fast})
-		if err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(err)
 		check := func(db *sql.DB, pragma string, want int) {
 			t.Helper()
 			var got int

@@ -352,8 +352,8 @@ func bounds(page svc.AuditQuery) []any {
 func (d Dialect) listRecords(page svc.AuditQuery, from int64, timed bool) *listing {
 	l := list(`SELECT ` + auditColumns + ` FROM svc_audit`)
 	if timed {
+		l.parameters = bounds(page) // $1 to $3 of inRun
 		l.where(inRun)
-		l.parameters = bounds(page)
 	}
 	l.where("number < " + l.add(page.Before))
 	if from > 0 {

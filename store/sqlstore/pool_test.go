@@ -131,9 +131,7 @@ func TestTimerOfAnEarlierWait(t *testing.T) {
 		2 * stoodStill: false,
 	} {
 		_, timer, err := limit.hear(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		is.New(t).NoErr(err)
 		timer.due = time.Now().Add(-late)
 		timer.late()
 		if cause := context.Cause(timer.ctx); (cause == errSilent) != ends {

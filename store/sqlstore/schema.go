@@ -67,8 +67,8 @@ func (d Dialect) Locate(ctx context.Context, db *sql.DB) (Dialect, error) {
 	return d, err
 }
 
-// locate returns the schema in which connections make tables, and reports whether it may have a
-// table. Statements that name a Schema need no search.
+// locate returns the schema in which connections make tables. has is true when the table is there,
+// or when no search is needed, because statements name a Schema.
 func (d Dialect) locate(
 	ctx context.Context, db *sql.DB, table string,
 ) (current string, has bool, err error) {
