@@ -69,8 +69,7 @@ func TestProblemsOfACatalogueHideTheToken(t *testing.T) {
 	h := newHost(t)
 	h.register(t, "acme")
 	h.market.catalog.Problems = []svc.CatalogProblem{{ID: "of token-of-acme", Reason: "bad token-of-acme"}}
-	listed := must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{}))
-	is.New(t).Equal(listed.Bad, []svc.CatalogProblem{{ID: "of ***", Reason: "bad ***"}})
+	is.New(t).Equal(must(h.Sources.Browse(t.Context(), admin, "acme", svc.CatalogFilter{})).Bad, []svc.CatalogProblem{{ID: "of ***", Reason: "bad ***"}})
 }
 
 func TestPanicsOfAMarketplaceHideTheToken(t *testing.T) {

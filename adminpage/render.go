@@ -189,7 +189,7 @@ var functions = template.FuncMap{
 // dict returns the values of a template that needs several: names and values in turn.
 func dict(pairs ...any) map[string]any {
 	all := map[string]any{}
-	for i := 0; i+1 < len(pairs); i += 2 {
+	for i := 0; i < len(pairs); i += 2 {
 		all[pairs[i].(string)] = pairs[i+1]
 	}
 	return all

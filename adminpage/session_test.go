@@ -84,6 +84,9 @@ func TestSpellingsOfThePrefix(t *testing.T) {
 		h.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "http://h"+path, nil))
 		expect.Holds(t, answer.Code == 404 && !strings.Contains(answer.Body.String(), "<") && answer.Header().Get("X-Frame-Options") != "", path, ": ", answer.Code, answer.Body)
 	}
+	answer := httptest.NewRecorder() // the host has cut the whole prefix off
+	http.StripPrefix("/admin", adminpage.New(newSite(t, office()).service, adminpage.Options{Prefix: "/"})).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/admin", nil))
+	expect.Holds(t, strings.Contains(answer.Body.String(), `href="./admin/style`), answer.Code, answer.Body)
 }
 
 // Two servers on one host, which browsers give the same cookies, do not end each other's sign-in.

@@ -127,7 +127,6 @@ func TestLinks(t *testing.T) {
 }
 
 func TestPlantedFaults(t *testing.T) {
-	is := is.New(t)
 	files := map[string][]byte{"a/b.html": []byte(`<h2 id="one"></h2>`), "site/style.css": {' '}}
 	for link, want := range map[string]int{
 		`<a href="a/b.html#one">`:                         0,
@@ -148,7 +147,7 @@ func TestPlantedFaults(t *testing.T) {
 			t.Errorf("%s has the faults %q", link, found)
 		}
 	}
-	is.Equal(faults(t, map[string][]byte{"a/b.html": []byte(`<a href="../index.html">`), "index.html": {' '}}), nil)
+	is.New(t).Equal(faults(t, map[string][]byte{"a/b.html": []byte(`<a href="../index.html">`), "index.html": {' '}}), nil)
 }
 
 // The search index has every page, and every heading.

@@ -24,6 +24,11 @@ var auditRules = []rule{
 		c.same("the newest", c.page(svc.AuditQuery{Limit: 2}), want[:2])
 		c.same("behind one", c.page(svc.AuditQuery{Before: 50, Limit: 2}), want[51:53])
 	}},
+	{"the store does not share memory with the records that it returned", func(c *checker) {
+		want := c.record(2)
+		spoil(c.page(svc.AuditQuery{Limit: 2}))
+		c.same("records", c.page(svc.AuditQuery{Limit: 2}), want)
+	}},
 	{"AuditRecords returns the rows of access of a record byte by byte: " +
 		"up to limits.EventRow, and nil for none", func(c *checker) {
 		want := withRows()

@@ -145,10 +145,8 @@ func around(fault func(tx svc.Store, fn func(svc.Store) error) error) func(*stor
 }
 
 // flat is a transaction that makes no other in it, and stuck a store whose Look sees nothing.
-type (
-	flat  struct{ svc.FullStore }
-	stuck struct{ svc.FullStore }
-)
+type flat struct{ svc.FullStore }
+type stuck struct{ svc.FullStore }
 
 func (f flat) Atomically(ctx context.Context, fn func(context.Context, svc.Store) error) error {
 	return fn(ctx, f)
