@@ -31,6 +31,7 @@ type draftView struct {
 	Document string   // as the form has it
 	Between  []string // what others have changed since the preview before
 	MaySave  bool
+	again    bool // it stands for the one that the caller wanted to save
 }
 
 // act answers the forms on the page of a row: a draft is shown, and saved by a second form.
@@ -245,11 +246,9 @@ func (v *visit) saveDraft(k *accessKind, d draft) error {
 	if shown.Between, again = v.lately(); again != nil {
 		return again
 	}
-	page := view{Status: http.StatusPreconditionFailed, Alerts: []string{newPreview}}
-	return v.showAccess(k, page, shown)
+	shown.again = true
+	return v.showAccess(k, view{Status: http.StatusPreconditionFailed}, shown)
 }
-
-const newPreview = "Nothing was saved: access has changed since you looked. This is the new preview."
 
 // maxLately is how many changes of others a page names.
 const maxLately = 5

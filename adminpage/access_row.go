@@ -102,9 +102,11 @@ func (v *visit) showAccess(k *accessKind, page view, draft *draftView) (err erro
 	body.Was = digest(body.Document)[:16]
 	if was := v.form.Get("was"); draft != nil && was != "" && was != body.Was {
 		draft.Revision, body.Stored, page.Status = "", body.Document, http.StatusPreconditionFailed
-		page.Alerts = slices.DeleteFunc(page.Alerts, func(a string) bool { return a == newPreview })
 		page.Alerts = append(page.Alerts,
 			"Nothing was saved: the document has changed since you opened it.")
+	} else if draft != nil && draft.again {
+		page.Alerts = append(page.Alerts,
+			"Nothing was saved: access has changed since you looked. This is the new preview.")
 	}
 	if draft != nil && draft.Document != "" {
 		body.Document = draft.Document

@@ -38,7 +38,8 @@ func (v *visit) changeKeys() error {
 	if err != nil {
 		return v.refuseKeys(err, keysView{Asked: back})
 	}
-	return v.redirect(with("keys", back, "done", do+"d")) // disabled, enabled or revoked
+	done := map[string]string{"disable": "disabled", "enable": "enabled", "revoke": "revoked"}[do]
+	return v.redirect(with("keys", back, "done", done))
 }
 
 // holder returns the holder that the form names. The caller changes its own keys without further

@@ -88,7 +88,9 @@ func found(t *svc.Template, search string) bool {
 		return true
 	}
 	texts := append([]string{t.Name, t.ID, textOr(t.Category)}, t.Tags...)
-	return strings.Contains(strings.ToLower(strings.Join(texts, "\n")), search)
+	return slices.ContainsFunc(texts, func(text string) bool {
+		return strings.Contains(strings.ToLower(text), search)
+	})
 }
 
 // isIn reports whether a template is in a state of the field State.

@@ -107,7 +107,8 @@ func elements[W any](
 // anyNext finds a link to a next page (RFC 8288) in the Link headers of an answer, and ownNext finds
 // one of the interface. Other links are those of a proxy, or of the host.
 var (
-	anyNext = regexp.MustCompile(`(?i)>[^<]*\brel\s*=\s*(?:"(?:[^"]*\s)?next(?:\s[^"]*)?"|next\s*(?:[;,]|$))`)
+	anyNext = regexp.MustCompile(`(?i)>[^<]*\brel\s*=\s*` +
+		`(?:"(?:[^"]*\s)?next(?:\s[^"]*)?"|next\s*(?:[;,]|$))`)
 	ownNext = regexp.MustCompile(`<\?([^<>]*)>; rel="next"`)
 )
 

@@ -44,10 +44,9 @@
 //
 // The Client retries a read (GET), and a request with an IdempotencyKey, up to three times. It
 // retries when the connection fails, or when the answer is 429 or 503; it does not ask a silent
-// server again. It waits for the time in
-// Retry-After, else for a random time that grows. It does not retry when that time is longer than
-// half a minute or than the context lasts, or when an answer has begun. It never sends any other
-// request twice, and it follows no redirect.
+// server again. It waits for the time in Retry-After, else for a random time that grows. It does
+// not retry when that time is longer than half a minute or than the context lasts, or when an
+// answer has begun. It never sends any other request twice, and it follows no redirect.
 package client
 
 import (

@@ -232,7 +232,7 @@ func (p *parameters) add(value any) string {
 	return "$" + strconv.Itoa(len(*p))
 }
 
-// listing is a query for one chunk of a list. Its parts are added in the order of the fields.
+// listing is a query for one chunk of a list.
 type listing struct {
 	query string // up to the conditions
 	and   string // what comes before the next condition

@@ -105,21 +105,6 @@ var changeRules = []rule{
 	}},
 }
 
-// changes reads what has changed since a generation that the store remembers.
-func (c *checker) changes(since int64) svc.StoreChanges {
-	changes := must(c.Changes(c.ctx, since))
-	if changes.Reset {
-		c.fail("Changes since %d is a Reset at generation %d", since, changes.Generation)
-	}
-	return changes
-}
-
-func (c *checker) reset(since, generation int64) {
-	c.same(fmt.Sprint("changes since ", since), must(c.Changes(c.ctx, since)), svc.StoreChanges{
-		Generation: generation, Reset: true,
-	})
-}
-
 var freshnessRules = []rule{
 	{"Look returns another number after each mutation, or always 0", func(c *checker) {
 		store := c.Store.(svc.FreshnessStore)
@@ -133,6 +118,21 @@ var freshnessRules = []rule{
 			last = now
 		})
 	}},
+}
+
+// changes reads what has changed since a generation that the store remembers.
+func (c *checker) changes(since int64) svc.StoreChanges {
+	changes := must(c.Changes(c.ctx, since))
+	if changes.Reset {
+		c.fail("Changes since %d is a Reset at generation %d", since, changes.Generation)
+	}
+	return changes
+}
+
+func (c *checker) reset(since, generation int64) {
+	c.same(fmt.Sprint("changes since ", since), must(c.Changes(c.ctx, since)), svc.StoreChanges{
+		Generation: generation, Reset: true,
+	})
 }
 
 // sameTargets expects the targets of one mutation, in any order.
