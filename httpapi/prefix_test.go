@@ -167,7 +167,7 @@ func TestNewNeedsAService(t *testing.T) {
 		"httpapi: New needs a Service":               func() { httpapi.New(nil, httpapi.Options{}) },
 		"httpapi: NewTenants needs Tenants":          func() { httpapi.NewTenants(nil, httpapi.Options{Prefix: "/t/{tenant}"}) },
 		"adminpage: New needs a Service":             func() { adminpage.New(nil, adminpage.Options{}) },
-		`svc: the Prefix "https://h/svc" is no path`: with("https://h/svc"), `svc: the Prefix " /svc" is no path`: with(" /svc"),
+		`svc: the Prefix "https://h/svc" is no path`: with("https://h/svc"), `svc: the Prefix " /svc" is no path`: with(" /svc"), `svc: the Prefix "//" is no path`: with("//"),
 		`svc: the Prefix "svc/{x" has a brace`: with("/svc/{x"), `svc: the Prefix "x}" has a brace`: with("/x}/"), `svc: the Prefix "a{x}" has a brace`: with("a{x}"),
 		"adminpage: NewTenants needs Tenants": func() {
 			adminpage.NewTenants(nil, adminpage.Options{Prefix: "/t/{tenant}"})

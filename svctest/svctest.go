@@ -79,8 +79,12 @@ type Options struct {
 func New(t testing.TB, options ...Options) *Server {
 	t.Helper()
 	var with Options
-	if len(options) > 0 {
+	switch len(options) {
+	case 0:
+	case 1:
 		with = options[0]
+	default:
+		t.Fatal("svctest: New takes one Options")
 	}
 	s := &Server{Mux: http.NewServeMux(), Clock: &Clock{}, t: t, sources: newWeb(t)}
 	logger := slog.New(slog.NewTextHandler(newOutput(t), nil))

@@ -141,7 +141,7 @@ func (a *archive) extract(ctx context.Context, name string, out io.Writer) error
 	if ctx.Err() != nil {
 		return err
 	} else if target.err != nil {
-		return fmt.Errorf("restore: %w", target.err)
+		return target.err
 	} else if err != nil {
 		return notWhole(a.path, err)
 	}

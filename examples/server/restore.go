@@ -143,7 +143,7 @@ func unpackKeys(ctx context.Context, from *archive, folder string, log *slog.Log
 	}
 	file := filepath.Join(folder, secretsName)
 	if err := writeText(file, string(text)); err != nil {
-		return fmt.Errorf("restore: %w", err)
+		return err
 	}
 	if _, err := readSecrets(file, log); err != nil {
 		return notWhole(from.path, errors.New("its keys file is damaged"))

@@ -56,6 +56,7 @@ type Ring struct {
 
 // form is a form of keys. No prefix is the start of another.
 type form struct {
+	field  string // its name in errors
 	prefix string
 	kind   string                  // of the holders; "": another system issued the keys
 	hash   func(key string) []byte // only for keys of another system
@@ -72,7 +73,7 @@ func New(config Config) (*Ring, error) {
 			return nil, fmt.Errorf("%s: %q must be 1 to 16 of a-z, 0-9 and _, ending in _",
 				p.Field, p.Text)
 		}
-		if err := r.add(p.Field, form{prefix: p.Text, kind: p.Kind}); err != nil {
+		if err := r.add(form{field: p.Field, prefix: p.Text, kind: p.Kind}); err != nil {
 			return nil, err
 		}
 	}
@@ -82,22 +83,22 @@ func New(config Config) (*Ring, error) {
 			return nil, fmt.Errorf("%s must be 1 to %d visible ASCII characters",
 				field, maxImportName)
 		}
-		f := form{prefix: in.Prefix, hash: in.Hash, plain: in.Hash == nil}
+		f := form{field: field, prefix: in.Prefix, hash: in.Hash, plain: in.Hash == nil}
 		if f.plain {
 			f.hash = plainHash
 		}
-		if err := r.add(field, f); err != nil {
+		if err := r.add(f); err != nil {
 			return nil, err
 		}
 	}
 	return r, r.setPeppers(config.Peppers)
 }
 
-func (r *Ring) add(field string, f form) error {
+func (r *Ring) add(f form) error {
 	for _, other := range r.forms {
 		if strings.HasPrefix(f.prefix, other.prefix) || strings.HasPrefix(other.prefix, f.prefix) {
-			return fmt.Errorf("%s: %q and the prefix %q must not start with one another",
-				field, f.prefix, other.prefix)
+			return fmt.Errorf("%s: %q and the prefix %q of %s must not start with one another",
+				f.field, f.prefix, other.prefix, other.field)
 		}
 	}
 	r.forms = append(r.forms, f)

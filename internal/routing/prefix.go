@@ -17,9 +17,9 @@ type Prefix struct {
 }
 
 // NewPrefix returns the prefix that a host sets. "/" and "" are no prefix. It panics when the
-// prefix is an address, or has a brace that is no parameter's.
+// prefix is an address, has an empty segment, or has a brace that is no parameter's.
 func NewPrefix(option string) Prefix {
-	if strings.Contains(option, "://") || strings.ContainsAny(option, "?#") ||
+	if strings.Contains(option, "//") || strings.ContainsAny(option, "?#") ||
 		strings.TrimSpace(option) != option {
 		panic(fmt.Sprintf("svc: the Prefix %q is no path", option))
 	}
