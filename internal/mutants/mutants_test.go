@@ -29,6 +29,8 @@ func Within(n int, strict bool) bool {
 	return true
 }
 
+func Fails(err error) (bool, error) { return true, err }
+
 var last int
 `
 

@@ -78,7 +78,7 @@ func (p *pkg) sites() ([]*site, error) {
 		f.lines = strings.Split(f.src, "\n")
 		for _, decl := range file.Decls {
 			if function, is := decl.(*ast.FuncDecl); is && function.Body != nil {
-				ast.Inspect(function.Body, f.see)
+				f.function(function.Type, function.Body)
 			}
 		}
 		seen := map[string]int{}
@@ -99,7 +99,16 @@ type finder struct {
 	src   string
 	lines []string
 	set   *token.FileSet
+	fails bool // the function at hand returns an error last
 	found []*site
+}
+
+// function collects the sites of one function. A truth value beside an error is no site: callers
+// look at the error first.
+func (f *finder) function(t *ast.FuncType, body *ast.BlockStmt) {
+	defer func(outer bool) { f.fails = outer }(f.fails)
+	f.fails = t.Results != nil && strings.HasSuffix(f.text(t.Results), "error)")
+	ast.Inspect(body, f.see)
 }
 
 // add notes a site. with may have ON for the switch, and SRC for what stands there now.
@@ -125,7 +134,13 @@ func (f *finder) see(n ast.Node) bool {
 		f.binary(n)
 	case *ast.IfStmt:
 		f.condition(n.Cond)
+	case *ast.FuncLit:
+		f.function(n.Type, n.Body)
+		return false
 	case *ast.ReturnStmt:
+		if last := len(n.Results) - 1; f.fails && last > 0 && f.text(n.Results[last]) != "nil" {
+			return true
+		}
 		for _, result := range n.Results {
 			f.truth(result)
 		}

@@ -34,10 +34,22 @@ func TestHeard(t *testing.T) {
 		"a notification since then": {func(s *Store) { s.Listening(true); s.Hear() }, true, false},
 	} {
 		s := follows()
+		s.news.next()
 		test.happens(s)
+		if woken := s.news.channel == nil; woken != (s.heard.told > 0 || s.heard.resets > 1) {
+			t.Errorf("%s: woken %t", name, woken)
+		}
 		if newer, sure := s.heard.look(5); newer != test.newer || sure != test.sure {
 			t.Errorf("%s: newer %t, sure %t", name, newer, sure)
 		}
+	}
+}
+
+// A state has another when no lane of it is behind. Those beyond its lanes are 0.
+func TestStateHasAnother(t *testing.T) {
+	one, two := state{lanes: []int64{3}}, state{lanes: []int64{3, 1}}
+	if one.has(two) || !two.has(one) || !two.has(two) || two.has(state{lanes: []int64{3, 2}}) {
+		t.Error("states are compared wrongly")
 	}
 }
 
