@@ -54,6 +54,9 @@ func TestReviewOfALongText(t *testing.T) {
 	moved := slices.Concat(words[1000:], words[:1000])
 	pieces = wordsOf(from, strings.Join(moved, " "))
 	expect.Holds(t, len(pieces) <= 20, "pieces of a part that moved: ", len(pieces))
+	pieces = wordsOf("a b c D E F G", "a b c D E z D E F G") // D E F is there, behind the start that is the same
+	expect.Equal(t, "repeated", fmt.Sprint(pieces), "[{ a b c D E } {ins z D E } { F G}]")
+	expect.Equal(t, "end", fmt.Sprint(elements([]string{"a", "b"}, []string{"a"})), "[{ a} {del b}]")
 	list := elements([]string{"a", "b", "c", "d", "e", "f", "g", "h"}, []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "a"})
 	expect.Equal(t, "list", fmt.Sprint(list), "[{ a} { b} { c} {skip 2 elements} { f} { g} { h} {ins i} {ins a}]")
 }

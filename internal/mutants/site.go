@@ -103,8 +103,8 @@ type finder struct {
 	found []*site
 }
 
-// function collects the sites of one function. A truth value beside an error is no site: callers
-// look at the error first.
+// function collects the sites of one function. A truth value that is returned with an error is none:
+// callers look at the error first.
 func (f *finder) function(t *ast.FuncType, body *ast.BlockStmt) {
 	defer func(outer bool) { f.fails = outer }(f.fails)
 	f.fails = t.Results != nil && strings.HasSuffix(f.text(t.Results), "error)")

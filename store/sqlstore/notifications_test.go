@@ -47,8 +47,11 @@ func TestHeard(t *testing.T) {
 
 // A state has another when no lane of it is behind. Those beyond its lanes are 0.
 func TestStateHasAnother(t *testing.T) {
-	one, two := state{lanes: []int64{3}}, state{lanes: []int64{3, 1}}
-	if one.has(two) || !two.has(one) || !two.has(two) || two.has(state{lanes: []int64{3, 2}}) {
+	var one, two state
+	one.set(1, 3)
+	two.set(2, 1)
+	two.set(1, 3)
+	if !(state{lanes: []int64{3}}).has(one) || one.has(two) || !two.has(one) || !two.has(two) || two.has(state{lanes: []int64{3, 2}}) {
 		t.Error("states are compared wrongly")
 	}
 }
