@@ -88,6 +88,8 @@ func schema(t *testing.T) []Table {
 
 func copies(t *testing.T, from, to store) {
 	must(0, sqlstore.Copy(t.Context(), from, to))
+	late := query(t, to.DB(), `SELECT seq FROM svc_audit_queue WHERE seq > 0`)
+	expect.Equal(t, "copied rows that may come behind new ones", len(late), 0)
 }
 
 func wantSame(t *testing.T, from, to store, tables []Table) {
