@@ -79,12 +79,10 @@ type Options struct {
 func New(t testing.TB, options ...Options) *Server {
 	t.Helper()
 	var with Options
-	switch len(options) {
-	case 0:
-	case 1:
-		with = options[0]
-	default:
+	if len(options) > 1 {
 		t.Fatal("svctest: New takes one Options")
+	} else if len(options) == 1 {
+		with = options[0]
 	}
 	s := &Server{Mux: http.NewServeMux(), Clock: &Clock{}, t: t, sources: newWeb(t)}
 	logger := slog.New(slog.NewTextHandler(newOutput(t), nil))

@@ -98,20 +98,20 @@ func (c *copying) transact(ctx context.Context) error {
 		return errOneConnection
 	}
 	var failed error
-	written := false // or refused
+	reached := false // the target; failed says how its part ended
 	read, write := source.read.unlimited(), target.write.unlimited()
 	err := read.transact(ctx, oneState, func(ctx context.Context, in session) error {
 		err := write.transact(ctx, readCommitted, func(ctx context.Context, out session) error {
 			failed = c.copy(ctx, in, out)
 			return failed
 		})
-		written = true
+		reached = true
 		if failed == nil {
 			failed = c.to.fault(ctx, "write the target", err)
 		}
 		return failed
 	})
-	if written {
+	if reached {
 		return failed // the end of the source's transaction does not matter
 	}
 	return c.from.fault(ctx, "read the source", err)
