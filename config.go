@@ -103,7 +103,8 @@ type KeyImport struct {
 	// keys may be the start of another.
 	Prefix string
 	// Hash returns what the other system keeps of a key, prefix included: 16 to 64 bytes, without a
-	// salt. It is called for every bearer with the prefix, concurrently. Nil: SHA-256.
+	// salt; no bytes for what cannot be a key. It is called for every bearer with the prefix,
+	// concurrently, and by [New] with a sample. Nil: SHA-256.
 	Hash func(key string) []byte
 }
 

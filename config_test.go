@@ -40,6 +40,7 @@ func TestNewNamesTheField(t *testing.T) {
 		"Config.Keys.EarlierUserPrefixes[1]: \"\"":                {Store: memstore.New(), Keys: svc.KeyConfig{EarlierUserPrefixes: []string{"k_", ""}}},
 		"Config.Keys.EarlierServiceAccountPrefixes[0]: \"svcu_\"": {Store: memstore.New(), Keys: svc.KeyConfig{EarlierServiceAccountPrefixes: []string{"svcu_"}}},
 		"Config.Keys.Imports[0].Prefix must":                      {Store: memstore.New(), Keys: svc.KeyConfig{Imports: []svc.KeyImport{{}}}},
+		"Config.Keys.Imports[0].Hash returns 4 bytes":             {Store: memstore.New(), Keys: svc.KeyConfig{Imports: []svc.KeyImport{{Prefix: "old-", Hash: func(string) []byte { return make([]byte, 4) }}}}},
 		"Config.Templates.LocalEdits must":                        {Store: memstore.New(), Templates: svc.TemplateConfig{LocalEdits: "keep"}},
 		"Config.Memory.Keys":                                      {Store: memstore.New(), Memory: svc.Memory{Keys: -1}},
 		"Config.Keys.Peppers[0].Secret":                           {Store: memstore.New(), Keys: svc.KeyConfig{Peppers: []svc.Pepper{{Version: "1"}}}},

@@ -87,6 +87,11 @@ func New(config Config) (*Ring, error) {
 		if f.plain {
 			f.hash = plainHash
 		}
+		// None is good: the function may know the form of its keys.
+		if n := len(f.hash(in.Prefix + strings.Repeat("x", MinDigest))); n > 0 && (n < MinDigest || n > MaxDigest) {
+			return nil, fmt.Errorf("Imports[%d].Hash returns %d bytes, and must return %d to %d",
+				i, n, MinDigest, MaxDigest)
+		}
 		if err := r.add(f); err != nil {
 			return nil, err
 		}

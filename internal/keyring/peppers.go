@@ -1,6 +1,7 @@
 package keyring
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -75,6 +76,13 @@ func (r *Ring) problem(p Pepper) string {
 		return "Version must be 1 to 32 of 0-9, A-Z, a-z, '.', '_' and '-'"
 	case (p.Version != "" && !p.Retired || secret) && len(p.Secret) < minPepper:
 		return fmt.Sprintf("Secret must be at least %d bytes", minPepper)
+	}
+	hashKey := newPepper(p).hashKey
+	if i := slices.IndexFunc(r.peppers, func(other *pepper) bool {
+		return secret && bytes.Equal(other.hashKey, hashKey)
+	}); i >= 0 {
+		return fmt.Sprintf("Secret: it is that of version %q: a new version needs a new secret",
+			r.peppers[i].Version)
 	}
 	return ""
 }

@@ -35,16 +35,17 @@ var (
 
 func TestNewNamesThePepper(t *testing.T) {
 	for want, peppers := range map[string][]keyring.Pepper{
-		"Peppers[0].Secret must be":       {{Version: "1", Secret: []byte("fifteen bytes..")}},
-		"Peppers[1].Secret must be":       {one, {Version: "2"}},
-		"Peppers[1].Secret must be at":    {one, {Version: "2", Secret: []byte("x"), Retired: true}},
-		"Peppers[0].Version must be":      {{Version: "not one", Secret: one.Secret}},
-		"Peppers[0].Version must be 1":    {{Secret: one.Secret}},
-		"Peppers[0].Version must be 1 to": {{Version: strings.Repeat("1", 33), Secret: one.Secret}},
-		"Peppers[0].Retired: ":            {{Version: "1", Secret: one.Secret, Retired: true}},
-		"Peppers[0].Retired: the first":   {{Retired: true}},
-		"Peppers[1].Version: \"1\" is":    {one, one},
-		"Peppers[2].Version: \"\" is":     {one, {}, {}},
+		"Peppers[0].Secret must be":                      {{Version: "1", Secret: []byte("fifteen bytes..")}},
+		"Peppers[1].Secret must be":                      {one, {Version: "2"}},
+		"Peppers[1].Secret must be at":                   {one, {Version: "2", Secret: []byte("x"), Retired: true}},
+		"Peppers[0].Version must be":                     {{Version: "not one", Secret: one.Secret}},
+		"Peppers[0].Version must be 1":                   {{Secret: one.Secret}},
+		"Peppers[0].Version must be 1 to":                {{Version: strings.Repeat("1", 33), Secret: one.Secret}},
+		"Peppers[0].Retired: ":                           {{Version: "1", Secret: one.Secret, Retired: true}},
+		"Peppers[0].Retired: the first":                  {{Retired: true}},
+		"Peppers[1].Version: \"1\" is":                   {one, one},
+		"Peppers[2].Version: \"\" is":                    {one, {}, {}},
+		"Peppers[2].Secret: it is that of version \"2\"": {one, two, {Version: "3", Secret: two.Secret}},
 	} {
 		_, err := keyring.New(keyring.Config{Peppers: peppers})
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
