@@ -170,16 +170,26 @@ func (c *conn) ask(ctx context.Context, r request) (*reply, error) {
 
 var errForm = errors.New("the JSON is not in the expected form")
 
-// element reads one object. No object of the interface is empty. So null, and an object that has no
-// key of W, is errForm.
+// element reads one object. No object of the interface is empty, and none has an empty id or an empty
+// new key. So null, an object that has no key of W, and half an object is errForm.
 func element[W any](a *reply) (W, error) {
 	var in W
 	a.body.left = maxAnswer
 	err := a.json.Decode(&in)
-	if err == nil && reflect.ValueOf(in).IsZero() {
+	if object := reflect.ValueOf(in); err == nil &&
+		(object.IsZero() || lacks(object, "ID") || lacks(object, "APIKey")) {
 		err = errForm
 	}
 	return in, err
+}
+
+// lacks reports whether an object has a text of that name in Go, and it is empty.
+func lacks(object reflect.Value, name string) bool {
+	if object.Kind() != reflect.Struct {
+		return false
+	}
+	field := object.FieldByName(name)
+	return field.IsValid() && field.Kind() == reflect.String && field.Len() == 0
 }
 
 // expect reads the tokens that must come next.

@@ -76,9 +76,10 @@ func TestAnswerIsCutOff(t *testing.T) {
 	}
 }
 
-// An object or a list where nothing is expected, and the other way round.
+// An object or a list where nothing is expected, the other way round, and a key without its secret.
 func TestNoContent(t *testing.T) {
 	is := is.New(t)
+	is.Equal(svc.ErrorCode(errorOf(dial(t, says(201, "application/json", `{"id":"k"}`)).Keys.Issue(t.Context(), svc.Me, svc.NewAPIKey{}))), svc.CodeInternal)
 	is.NoErr(dial(t, says(204, "", "")).Templates.Delete(t.Context(), "a"))
 	is.Equal(svc.ErrorCode(errorOf(dial(t, says(204, "", "")).Templates.Read(t.Context(), "a"))), svc.CodeInternal)
 	is.Equal(svc.ErrorCode(errorOf(all(dial(t, says(204, "", "")).Templates.List(t.Context(), svc.TemplateQuery{})))), svc.CodeInternal)
