@@ -93,7 +93,7 @@ func TestNewerServer(t *testing.T) {
 	is.Equal(got, svc.UpdateCheck{})
 	_, err := dial(t, says(200, "application/json", `{"current_revision":null}`)).Templates.CheckUpdate(t.Context(), "a")
 	is.Equal(svc.ErrorCode(err), svc.CodeInternal)
-	newer = says(410, "application/problem+json; charset=utf-8", `{"code":"gone_for_good","detail":"It is gone..","new":1}`)
+	newer = says(410, "application/problem+json; charset=utf-8", `{"code":"gone_for_good","detail":"It is gone..","new":"`+strings.Repeat("long", 10_000)+`"}`)
 	_, err = dial(t, newer).Templates.Read(t.Context(), "a")
 	is.Equal(refused(err), refusal{Code: "gone_for_good", Message: "It is gone."})
 }
