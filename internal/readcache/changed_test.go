@@ -97,6 +97,19 @@ func TestDropReaches(t *testing.T) {
 	}
 }
 
+// A cache of accounts only drops those of a user, too.
+func TestDropAccounts(t *testing.T) {
+	follow(t, 0, func(is *is.I, c *following) {
+		bot := crowd["bot"]
+		bot.of.Rights, bot.of.Generation = policy.NewCompiler(policy.Memory).Compile(policy.Subject{Kind: bot.who.Kind}), 1
+		_, _, err := c.LoadStanding(c.t.Context(), bot.who, "b", func(context.Context, Holder, string) (*Standing, Bank, error) { return &bot.of, Bank{Generation: 1}, nil })
+		is.NoErr(err)
+		c.Drop(Changed{Users: set("alice")})
+		_, kept := c.holders.Get(bot.who)
+		is.True(!kept)
+	})
+}
+
 // A change of a user drops its senders, active or not, and a change of a sender that one.
 func TestDropSenders(t *testing.T) {
 	follow(t, 0, func(is *is.I, c *following) {

@@ -1,6 +1,7 @@
 package readcache
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -43,7 +44,7 @@ func (s *store) Next(ctx context.Context, _ int64) (Changes, error) {
 		call.AsOf = time.Now().Add(-s.told)
 		next.Generation -= s.older
 	}
-	return next, s.err
+	return next, cmp.Or(s.err, ctx.Err())
 }
 
 func (s *store) AwaitChange(ctx context.Context, _ int64) error {
@@ -144,6 +145,8 @@ func TestDroppedWhileRead(t *testing.T) {
 		_, _ = f.one.Load(f.t.Context(), func(int64) (string, int64, error) { f.one.Clear(); return "old", 1, nil })
 		is.Equal(f.load("new", 1), "new")
 		is.Equal(f.reads, 1)
+		f.Reset()
+		is.Equal(f.load("newer", 1), "newer")
 	})
 }
 
@@ -235,6 +238,10 @@ func TestHardStop(t *testing.T) {
 		is.True(!f.fresh())
 		s := f.Stats()
 		is.True(s.Seen && s.Age >= trusted)
+		f.fails(nil)
+		ended, end := context.WithCancel(f.t.Context())
+		end()
+		is.NoErr(f.CatchUp(ended)) // others share it
 	})
 }
 
