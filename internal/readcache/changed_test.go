@@ -102,7 +102,9 @@ func TestDropAccounts(t *testing.T) {
 	follow(t, 0, func(is *is.I, c *following) {
 		bot := crowd["bot"]
 		bot.of.Rights, bot.of.Generation = policy.NewCompiler(policy.Memory).Compile(policy.Subject{Kind: bot.who.Kind}), 1
-		_, _, err := c.LoadStanding(c.t.Context(), bot.who, "b", func(context.Context, Holder, string) (*Standing, Bank, error) { return &bot.of, Bank{Generation: 1}, nil })
+		_, _, err := c.LoadStanding(c.t.Context(), bot.who, "b", func(context.Context, Holder, string) (*Standing, Bank, error) {
+			return &bot.of, Bank{Generation: 1}, nil
+		})
 		is.NoErr(err)
 		c.Drop(Changed{Users: set("alice")})
 		_, kept := c.holders.Get(bot.who)
