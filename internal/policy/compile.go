@@ -215,20 +215,22 @@ func writeBytes(h hash.Hash, part []byte) {
 func (c *Compiler) compile(s Subject, grants []Grant) *table {
 	t := c.gather(s, grants)
 	var actions, banks []string
-	known := map[*Document]bool{}
+	var documents []*cache.Share
+	known := map[*cache.Share]bool{}
 	for _, w := range slices.Concat(t.sides...) {
 		t.statements += len(w.statements())
-		if known[w.document] {
+		if known[w.share] {
 			continue
 		}
-		known[w.document] = true
+		known[w.share] = true
+		documents = append(documents, w.share)
 		for _, st := range w.statements() {
 			actions, banks = append(actions, st.Actions...), append(banks, st.Banks...)
 		}
 	}
 	t.actions = classify(":", append(actions, coveredByRecall...))
 	t.banks = classify("::", banks)
-	t.share = cache.NewShare(t.size(), t.documents()...)
+	t.share = cache.NewShare(t.size(), documents...)
 	return t
 }
 
@@ -238,21 +240,11 @@ func (t *table) size() int64 {
 	n += cache.Size(t.actions) + cache.Size(t.banks)
 	for _, ways := range t.sides {
 		n += cache.Allocated(cap(ways) * int(reflect.TypeFor[attachedBy]().Size()))
-	}
-	return n
-}
-
-// documents returns the share of each document, without repeats.
-func (t *table) documents() []*cache.Share {
-	var all []*cache.Share
-	known := map[*cache.Share]bool{}
-	for _, w := range slices.Concat(t.sides...) {
-		if !known[w.share] {
-			known[w.share] = true
-			all = append(all, w.share)
+		for _, w := range ways {
+			n += cache.Allocated(len(w.policy)) + cache.Allocated(len(w.granted))
 		}
 	}
-	return all
+	return n
 }
 
 // gather returns a table without its classes.
