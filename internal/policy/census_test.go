@@ -47,12 +47,14 @@ func asked(w *policytest.World) policytest.Request {
 	return q
 }
 
-// Users in different groups, which a policy names, are no party.
+// Users in different groups, which a policy names, are no party. The order of grants makes none.
 func TestGroupsThatAreNamed(t *testing.T) {
 	census := &policy.Census{}
-	for _, group := range []string{"a", "b"} {
-		grants := []policy.Grant{{PolicyID: "p", Group: group, Document: policytest.Document(on(allow("a:b"), "${group}"))}}
-		census.Add(given(policy.Subject{Kind: policy.User, Grants: grants}), policy.Member{Kind: policy.User, ID: group})
+	p, q := func(group string) policy.Grant {
+		return policy.Grant{PolicyID: "p", Group: group, Document: policytest.Document(on(allow("a:b"), "${group}"))}
+	}, policy.Grant{PolicyID: "q"}
+	for i, grants := range [][]policy.Grant{{p("a"), q}, {p("b"), q}, {q, p("b")}} {
+		census.Add(given(policy.Subject{Kind: policy.User, Grants: grants}), policy.Member{Kind: policy.User, ID: fmt.Sprint(i)})
 	}
 	is.New(t).Equal(len(census.Parties), 2)
 }

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	gocontext "context"
+	"math/bits"
 	"slices"
 	"strings"
 	"testing"
@@ -142,6 +143,18 @@ func TestExceedsFailsClosed(t *testing.T) {
 	_, exceeds = apart.Exceeds(&policy.Grantor{Subject: all}, new(user()), &all, nil)
 	is.True(exceeds)
 	is.True(!apart.Administers(all))
+}
+
+// TestSetsThatOnlyHashAlike: the statements of x:0 and those of x:1 are sets of three words with equal hashes.
+func TestSetsThatOnlyHashAlike(t *testing.T) {
+	all, odd := slices.Repeat([]policytest.Statement{allow("y:z")}, 129), uint64(0x9E3779B97F4A7C15)
+	all[0], all[1] = deny("x:0"), allow("x:1")
+	for left := bits.RotateLeft64((3^1)*odd^(3^2)*odd, 29); left != 0; left &= left - 1 {
+		all[64+bits.TrailingZeros64(left)] = allow("x:1")
+	}
+	_, exceeds := compiler.Exceeds(&policy.Grantor{Subject: user(allow("y:z"))}, new(user()), new(user(all...)), nil)
+	list, _ := compiler.Compile(user(all...)).Capabilities(nil)
+	is.New(t).True(exceeds && len(list) == 3 && list[1].Action == "x:1" && list[1].Outcome == policy.Allow)
 }
 
 // A bank is opened by who has all that it opens, in each context, also what no statement names.
