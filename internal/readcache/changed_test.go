@@ -82,7 +82,11 @@ func TestDropReaches(t *testing.T) {
 					}
 					is.NoErr(err)
 				}
+				_, kept := c.banks.Get("b")
+				is.True(kept)
 				c.Drop(change.Changed)
+				_, kept = c.banks.Get("b")
+				is.Equal(kept, !change.Access)
 				var dropped []string
 				for _, name := range slices.Sorted(maps.Keys(crowd)) {
 					if _, kept := c.holders.Get(crowd[name].who); !kept {
@@ -92,6 +96,14 @@ func TestDropReaches(t *testing.T) {
 				if got := strings.Join(dropped, ", "); got != change.drops {
 					t.Errorf("%s drops %q, want %q", what, got, change.drops)
 				}
+				c.Reset()
+				for name, of := range crowd {
+					_, holder := c.holders.Get(of.who)
+					_, key := c.keys.find(keyOf(fmt.Sprintf("%016s", name)))
+					is.True(!holder && !key)
+				}
+				_, kept = c.banks.Get("b")
+				is.True(!kept)
 			})
 		}
 	}
