@@ -102,6 +102,7 @@ func TestMatches(t *testing.T) {
 	r := imports(t)
 	key := token.Imported("sk-", []byte("sixteen bytes, at least"))
 	hash := r.Hash("user", key)
+	is.True(key.ID != token.Imported("sk-", []byte("some other sixteen bytes")).ID)
 	issued := keyring.Claim{Token: key, Kind: "user", Good: true}
 	imported := keyring.Claim{Token: key, Good: true} // the row has the kind
 	for _, c := range []keyring.Claim{issued, imported} {
@@ -124,15 +125,18 @@ func TestMask(t *testing.T) {
 	r := imports(t)
 	long, short := strings.Repeat("1", 16), strings.Repeat("1", 15)
 	for text, want := range map[string]string{
-		"":                               "",
-		"sk-" + long + "\x7f":            "sk-***\x7f",
-		"sk-" + short:                    "sk-" + short,
-		"sk- " + long:                    "sk- " + long,
-		"no sk-" + long + " old:" + long: "no sk-*** old:***",
-		`{"a":"sk-` + long + `"}`:        `{"a":"sk-***"}`,
-		"sk-sk-" + long:                  "sk-***",
-		"u_" + long:                      "u_" + long,
-		"u_" + strings.Repeat("1", 60):   "u_" + strings.Repeat("1", token.IDLength) + "***",
+		"":                                   "",
+		"sk-" + long + "\x7f":                "sk-***\x7f",
+		"sk-" + short:                        "sk-" + short,
+		"sk- " + long:                        "sk- " + long,
+		"no sk-" + long + " old:" + long:     "no sk-*** old:***",
+		`{"a":"sk-` + long + `"}`:            `{"a":"sk-***"}`,
+		"sk-sk-" + long:                      "sk-***",
+		"u_" + long:                          "u_" + long,
+		"u_" + strings.Repeat("1", 60):       "u_" + long + "***",
+		"u_" + long + long + short[2:] + "!": "u_" + long + long + short[2:] + "!", // an id and 29
+		"_" + long + long + short[1:]:        "_" + long + "***",
+		"u_" + long + long + long + "!":      "u_" + long + "***!",
 	} {
 		is.Equal(r.Mask(text), want)
 	}

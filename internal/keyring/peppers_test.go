@@ -29,7 +29,7 @@ func (v values) KeepValue(_ context.Context, name string, value []byte) ([]byte,
 }
 
 var (
-	one = keyring.Pepper{Version: "1", Secret: []byte("the first pepper of two")}
+	one = keyring.Pepper{Version: "1", Secret: []byte("the first pepper")}
 	two = keyring.Pepper{Version: "2", Secret: []byte("the second pepper of two")}
 )
 
@@ -45,7 +45,7 @@ func TestNewNamesThePepper(t *testing.T) {
 		"Peppers[0].Retired: the first":                  {{Retired: true}},
 		"Peppers[1].Version: \"1\" is":                   {one, one},
 		"Peppers[2].Version: \"\" is":                    {one, {}, {}},
-		"Peppers[2].Secret: it is that of version \"2\"": {one, two, {Version: "3", Secret: two.Secret}},
+		"Peppers[2].Secret: it is that of version \"1\"": {one, two, {Version: "3", Secret: one.Secret}},
 	} {
 		_, err := keyring.New(keyring.Config{Peppers: peppers})
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -69,18 +69,19 @@ func TestPeppers(t *testing.T) {
 		{both.Version(), both.Hash("user", key)},
 		{"1", bare.Hash("user", key)},
 		{"unknown", both.Hash("user", key)},
+		{"1", both.Hash("user", key)},
 	}
 	retired := []keyring.Pepper{{Version: "1", Retired: true}, {Retired: true}}
 	for _, c := range []struct {
 		ring    *keyring.Ring
 		accepts []bool
 	}{
-		{bare, []bool{true, false, false, false, false}},
-		{first, []bool{false, true, false, false, false}},
-		{both, []bool{false, true, true, false, false}},
-		{ring(t, two, one, keyring.Pepper{}), []bool{true, true, true, false, false}},
-		{ring(t, two, retired[0]), []bool{false, false, true, false, false}},
-		{ring(t, two, retired[0], retired[1]), []bool{false, false, true, false, false}},
+		{bare, []bool{true, false, false, false, false, false}},
+		{first, []bool{false, true, false, false, false, false}},
+		{both, []bool{false, true, true, false, false, false}},
+		{ring(t, two, one, keyring.Pepper{}), []bool{true, true, true, false, false, false}},
+		{ring(t, two, retired[0]), []bool{false, false, true, false, false, false}},
+		{ring(t, two, retired[0], retired[1]), []bool{false, false, true, false, false, false}},
 	} {
 		var accepts []bool
 		for _, row := range rows {
