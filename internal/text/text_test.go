@@ -50,6 +50,13 @@ func TestVisible(t *testing.T) {
 	}
 }
 
+func TestHidden(t *testing.T) {
+	is := is.New(t)
+	hidden := strings.Map(func(r rune) rune { return map[bool]rune{true: 'x', false: r}[text.Hidden(r)] }, "a\u200c\u200d\u200b\x7f\U000e0000\U000e0fff\ue000\U000dffff\U000e1000")
+	is.Equal(hidden, "a\u200c\u200dxxxx\ue000\U000dffff\U000e1000")
+	is.Equal(text.Clean("ä\n\t\r\u202e\u200b"), "ä\n\t\ufffd\ufffd\u200b")
+}
+
 func TestHide(t *testing.T) {
 	is := is.New(t)
 	const secret = "a/b+c==d e"
@@ -69,7 +76,7 @@ func TestSkeleton(t *testing.T) {
 	for line, alike := range [][]string{
 		{"alice", "Alice", " alice ", "ALICE", "аlice", "alіce", "ａｌｉｃｅ", "αlice"},
 		{"café", "cafe\u0301", "CAFÉ"}, {"cafe"}, {"bob smith", "bob  smith", "bob\u00a0smith"}, {"bobsmith"},
-		{"user1", "userl"}, {"user2"}, {"user0", "usero"}, {"й", "и\u0306", "Й"}, {"и"}, {"日本"}, {""},
+		{"user1", "userl"}, {"user2"}, {"user0", "usero"}, {"й", "и\u0306", "Й"}, {"и"}, {"日本"}, {"!~", "！～"}, {""},
 	} {
 		for _, word := range alike {
 			skeleton := text.Skeleton(word)
