@@ -18,6 +18,7 @@ import (
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/expect"
+	"github.com/extsvc/svc/internal/inbound"
 )
 
 // cookies is the host's way to find the session of a request: in a cookie, behind a long secret.
@@ -257,4 +258,12 @@ func TestProtectWithSessions(t *testing.T) {
 
 	_, ok := httpapi.PrincipalFrom(t.Context())
 	is.True(!ok)
+}
+
+// No text shows a cookie: not one that is part of another, that has no escapes, or that is broken.
+func TestHiddenCookies(t *testing.T) {
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set("Cookie", "a=the-secret; b=the-secret-and-more; c=%zz-no-escape; broken cookie")
+	shown := inbound.Hide(r, "the-secret-and-more, the-secret, %zz-no-escape, "+r.Header.Get("Cookie"))
+	is.New(t).Equal(shown, "***, ***, ***, ***")
 }
