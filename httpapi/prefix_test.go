@@ -12,6 +12,7 @@ import (
 	"github.com/extsvc/svc/adminpage"
 	"github.com/extsvc/svc/httpapi"
 	"github.com/extsvc/svc/internal/expect"
+	"github.com/extsvc/svc/internal/routing"
 )
 
 func mounting(prefix string, mount func(*httpapi.Handler) http.Handler) func(*setup) {
@@ -100,6 +101,13 @@ func TestPattern(t *testing.T) {
 		if api.ServeHTTP(httptest.NewRecorder(), r); want != "" {
 			expect.Equal(t, request, r.Pattern, want)
 		}
+	}
+}
+
+// The tenant of a path is where the prefix has it, behind what the path has in common with the prefix.
+func TestTenantOfAPath(t *testing.T) {
+	for of, want := range map[[2]string]string{{"/{tenant}", "/a/x"}: "a", {"/ext/{tenant}", "/other/a"}: "", {"/1/2/3/{tenant}/5", "/1/2/3/a%20b/5"}: "a b", {"/ext", "/ext/a"}: ""} {
+		expect.Equal(t, of[1], routing.NewPrefix(of[0]).TenantOf(httptest.NewRequest("GET", of[1], nil), nil), want)
 	}
 }
 
