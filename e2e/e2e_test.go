@@ -1,20 +1,31 @@
+//go:build unix
+
 package e2e_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/e2e/contract"
+	"github.com/extsvc/svc/e2e/program"
 	"github.com/extsvc/svc/httpapi"
+	"github.com/extsvc/svc/internal/longtest"
 	"github.com/extsvc/svc/marketplace"
+	"github.com/extsvc/svc/store/postgres"
+	"github.com/extsvc/svc/store/postgres/pgtest"
 	"github.com/extsvc/svc/store/sqlite"
 	"github.com/extsvc/svc/svctest"
 )
@@ -146,4 +157,155 @@ func must[T any](value T, err error) T {
 		panic(err)
 	}
 	return value
+}
+
+// atMost is how long a request may take while the database does not answer: the 5 s that are promised, and what a machine may add to
+// them that is busy, or stands still twice. Without the promise, a request takes 30 s.
+//
+const atMost = 25 * time.Second
+
+// frozen returns the routes that are asked: all in CI, else one for each way to use the store.
+func frozen() map[string]row {
+	if longtest.InCI() {
+		return matrix
+	}
+	rows := map[string]row{}
+	for _, name := range []string{
+		"GET /me/resolve", "POST /introspect", "POST /banks", "GET /admin/templates", "POST /admin/templates/{template_id}/install",
+		"POST /me/api-keys", "DELETE /users/{user_id}/api-keys", "GET /users", "PUT /users/{user_id}", "DELETE /policies/{policy_id}",
+		"POST /admin/access-bundle", "GET /admin/events",
+	} {
+		rows[name] = matrix[name]
+	}
+	return rows
+}
+
+// TestFrozenDatabase stops PostgreSQL where it stands: every request is answered in time, whatever it was about to do.
+func TestFrozenDatabase(t *testing.T) {
+	longtest.Parallel(t, "a server that stands still")
+	cluster := pgtest.Start(t)
+	s := newSite(t, onShelf, func(c *svc.Config) {
+		store := must(postgres.Open(t.Context(), cluster.URL, postgres.Options{MaxOpen: 4}))
+		t.Cleanup(func() { _ = store.Close() })
+		c.Store = store
+	})
+	routes, keys, seen := frozen(), s.restock(), s.admin()
+	seen.send("GET", "/me/api-keys", "").is(200)
+	unseen := map[string]string{}
+	for name := range routes {
+		unseen[name] = s.key("admin")
+	}
+	cluster.Freeze()
+	distrusted := time.Now().Add(5 * time.Second) // from then on, no copy is used
+	for _, moment := range []string{"when it happens", "later"} {
+		if moment == "later" {
+			time.Sleep(time.Until(distrusted))
+		}
+		var group sync.WaitGroup
+		for name, row := range routes {
+			for who, caller := range map[string]caller{"seen": seen, "unseen": s.as(unseen[name])} {
+				group.Go(func() {
+					method, _, _ := strings.Cut(name, " ")
+					began := time.Now()
+					answer := caller.send(method, keys.in(row.target, keyID(caller.bearer)), row.body)
+					took := time.Since(began)
+					fromCopies := who == "seen" && answer.status == row.statuses[5] && moment != "later" && (method == "GET" || name == "POST /banks" || name == "POST /introspect")
+					if took > atMost || answer.status != 503 && !fromCopies {
+						t.Errorf("%s, %s, %s: answered %d after %s", moment, name, who, answer.status, took)
+					}
+				})
+			}
+		}
+		group.Wait()
+	}
+	cluster.Thaw()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if seen.send("GET", "/me/api-keys", "").status == 200 {
+			break
+		}
+	}
+	changed := true
+	for name, row := range routes {
+		if changed {
+			keys = s.restock()
+		}
+		method, _, _ := strings.Cut(name, " ")
+		changed = method != "GET"
+		admin := s.admin()
+		admin.send(method, keys.in(row.target, keyID(admin.bearer)), row.body).is(row.statuses[5])
+	}
+}
+
+// steps are the lines that typescript/drive.ts prints on success.
+const steps = `a source is registered
+what it offers is listed
+a template is installed
+and patched, null clears
+If-Match is heeded
+an update is noticed
+problems are told by their codes
+the update is forced
+a key is issued, once
+and used
+and refused once it is revoked
+access is decided
+a list is read by pages
+`
+
+// TestTypeScript generates a client from the document that the server serves, and runs the main
+// tasks with it. A caller's mistakes are type errors.
+//
+// Without Node.js or its packages the test is skipped; with SVC_REQUIRE_NODE=1 it fails instead.
+func TestTypeScript(t *testing.T) {
+	longtest.Test(t, "a generated client")
+	p := program.New(t, "typescript")
+	p.GetPackages()
+	files := program.Catalogue(t)
+	s := newSite(t, func(c *svc.Config) {
+		c.Sources.Marketplace = must(marketplace.New(marketplace.Config{AllowOrigins: []string{files}}))
+	})
+	p.Write("openapi.json", s.as("").send("GET", "/openapi.json", "").is(200).body)
+	p.Run("node_modules/.bin/openapi-typescript", "openapi.json", "-o", "svc.ts")
+	compile(t, p)
+	p.Environment = append(p.Environment, "SVC_URL="+s.url, "SVC_KEY="+s.key("admin"), "SVC_CATALOGUE="+files+"/acme")
+	if out := p.Run("node", "out/drive.js"); out != steps {
+		t.Errorf("have\n%swant\n%s", out, steps)
+	}
+}
+
+var (
+	reported  = regexp.MustCompile(`^(\S+)\((\d+),\d+\): error (TS\d+): .*`)
+	announced = regexp.MustCompile(`// (TS\d+): `)
+)
+
+// compile checks that the compiler reports exactly the errors that mistakes.ts announces, each in its line.
+func compile(t *testing.T, p *program.Program) {
+	t.Helper()
+	missed := map[string]bool{}
+	for i, line := range strings.Split(string(must(os.ReadFile(filepath.Join(p.Dir, "mistakes.ts")))), "\n") {
+		if found := announced.FindStringSubmatch(line); found != nil {
+			missed[fmt.Sprintf("mistakes.ts line %d: %s", i+1, found[1])] = true
+		}
+	}
+	if len(missed) == 0 {
+		t.Fatal("no mistake is announced")
+	}
+	out, err := p.Try("node_modules/.bin/tsc", "--pretty", "false")
+	for line := range strings.Lines(out) {
+		found := reported.FindStringSubmatch(line)
+		if found == nil {
+			continue // the error goes on from the line before
+		}
+		at := fmt.Sprintf("%s line %s: %s", found[1], found[2], found[3])
+		if !missed[at] {
+			t.Error(found[0])
+		}
+		delete(missed, at)
+	}
+	for at := range missed {
+		t.Errorf("%s is not reported", at)
+	}
+	if err == nil || t.Failed() {
+		t.Fatalf("tsc: %v", err)
+	}
 }
