@@ -11,7 +11,7 @@ import (
 type Rows struct {
 	Users, Groups, Accounts, Policies, Banks []string
 
-	All  bool // for Touched: all users and service accounts in addition
+	All  bool // for Touched: all users, with what they own, in addition
 	Each bool // for Touched: the users are no party, because a new document may name them
 }
 
@@ -49,9 +49,6 @@ func (r *Index) Touched(by Rows) [][]policy.Member {
 	var users, accounts set
 	if by.All {
 		users = slices.Clone(r.present)
-		for _, chunk := range r.accountOrder {
-			accounts.addAll(chunk)
-		}
 	}
 	for _, id := range by.Groups {
 		if g, found := r.groups.find(id); found {
