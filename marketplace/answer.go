@@ -110,23 +110,16 @@ func readLimited(
 	}
 }
 
-// limited reads at most left bytes. It returns errTooLarge if from has more.
+// limited reads at most left bytes. If from has more, it returns one more with errTooLarge.
 type limited struct {
 	from io.Reader
 	left int64
 }
 
 func (l *limited) Read(p []byte) (int, error) {
-	if l.left < 0 {
-		return 0, errTooLarge
-	}
-	if int64(len(p)) > l.left+1 {
-		p = p[:l.left+1] // the extra byte shows whether from has more
-	}
-	n, err := l.from.Read(p)
-	l.left -= int64(n)
-	if l.left < 0 {
-		return n - 1, errTooLarge
+	n, err := l.from.Read(p[:min(int64(len(p)), l.left+1)])
+	if l.left -= int64(n); l.left < 0 {
+		return n, errTooLarge
 	}
 	return n, err
 }

@@ -140,7 +140,7 @@ func (c *copies) look() CacheStats {
 var (
 	// The map holds the key a second time: hence twice the slot.
 	slotSize    = 2*sizeOf[slot]() + sizeOf[list.Element]() + sizeOf[fileCopy]()
-	entrySize   = sizeOf[svc.CatalogEntry]()
+	entrySize   = sizeOf[svc.CatalogEntry]() + sizeOf[int]() // with its place in files
 	problemSize = sizeOf[svc.CatalogProblem]()
 	textSize    = sizeOf[string]()
 )
@@ -163,7 +163,6 @@ func (d document) size() int64 {
 	n := bytesOf(cap(d.manifest)) + bytesOf(len(d.digest)) +
 		bytesOf(cap(d.signature)) + bytesOf(len(d.catalog.Revision))
 	n += int64(cap(d.catalog.Entries))*entrySize + int64(cap(d.catalog.Problems))*problemSize
-	n += bytesOf(8 * cap(d.files))
 	for _, e := range d.catalog.Entries {
 		n += bytesOf(len(e.ID)) + bytesOf(len(e.ManifestFile)) + bytesOf(len(e.ManifestDigest))
 		n += contentSize(e.Content)

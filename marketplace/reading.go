@@ -170,7 +170,7 @@ func (r *reading) add(t *turn, n int64) {
 // whose answer is being read holds up nobody else. The caller holds the lock.
 func (r *reading) grant() {
 	full := false // for users
-	waiting := r.queue[:0]
+	var waiting []*turn
 	for i, t := range r.queue {
 		held := t.user && (full || r.busy[t.owner])
 		if !held && r.used+t.bytes > r.limit {
@@ -190,7 +190,6 @@ func (r *reading) grant() {
 		t.since, r.holders = time.Now(), append(r.holders, t)
 		close(t.granted)
 	}
-	clear(r.queue[len(waiting):])
 	r.queue = waiting
 }
 
