@@ -68,7 +68,7 @@ func TestCatalogBadEntries(t *testing.T) {
 		_, entry, _ := strings.Cut(strings.Split(line, " -> ")[0], " ")
 		body += large.Replace(entry) + ","
 	}
-	body += `{"\u0069d":"la\"st\u00e9","name":"A","tags":[],"integrations":["a]","b}\\"],"manifest":{"x":` + nested(63) + `}}]}`
+	body += `{"\u0069d":"la\"st\u00e9","name":"A","tags":[],"integrations":["a]","b}\\"],"manifest":{"x":` + nested(63) + `,"y":"` + strings.Repeat("y", 1<<20-139) + `"}}]}`
 	client, from := serve(t, answer(body), marketplace.Limits{})
 
 	catalog := must(client.Catalog(t.Context(), from, 0))

@@ -106,12 +106,8 @@ func FlightThatEnds(end func()) error {
 // PutLate puts an answer after one whose request began later, and returns the copy in the cache.
 func PutLate(before time.Duration) (manifest string) {
 	c, key, now := newCopies(0), fileKey{}, time.Now()
-	for _, file := range []*fileCopy{
-		{document: document{manifest: []byte("first")}, asked: now},
-		{document: document{manifest: []byte("second")}, asked: now.Add(-before)},
-	} {
-		c.put(key, file, false)
-	}
+	c.put(key, &fileCopy{document: document{manifest: []byte("first")}, asked: now}, false)
+	c.put(key, &fileCopy{document: document{manifest: []byte("second")}, asked: now.Add(-before)}, false)
 	return string(c.get(key).manifest)
 }
 
@@ -122,27 +118,40 @@ func (c *Client) MostRead() int64 {
 	return c.reading.peak
 }
 
-// HoldParsing lets no answer be parsed until release.
-func (c *Client) HoldParsing() (release func()) {
-	for _, slots := range []chan struct{}{c.parsing.server, c.parsing.users} {
-		for range cap(slots) {
-			slots <- struct{}{}
-		}
+// HoldParsing lets no answer of the server's sources, or of users', be parsed until release.
+func (c *Client) HoldParsing(users bool) (release func()) {
+	slots := map[bool]chan struct{}{false: c.parsing.server, true: c.parsing.users}[users]
+	for range cap(slots) {
+		slots <- struct{}{}
 	}
 	return func() {
-		for _, slots := range []chan struct{}{c.parsing.server, c.parsing.users} {
-			for range cap(slots) {
-				<-slots
-			}
+		for range cap(slots) {
+			<-slots
 		}
 	}
 }
 
+// NextTurn has a reader take all bytes after another one had them. It returns how many are in use
+// when it has read all and a third one wants it to hurry, and the errors of both.
+func NextTurn(ctx context.Context) string {
+	r := newReading(10, time.Second)
+	_, first := r.turn(ctx, svc.SourceKey{})
+	reading, second := r.turn(ctx, svc.SourceKey{})
+	err := first.take(ctx, 10)
+	second.bytes, second.granted, r.queue = 10, make(chan struct{}), []*turn{second}
+	r.grant()
+	first.end()
+	second.keep(10)
+	r.wait = 0
+	r.hurry(first)
+	return fmt.Sprint(r.used, errors.Join(err, reading.Err()))
+}
+
 // Read returns the bytes of answers that are being read, and the number of readers that wait.
-func (c *Client) Read() (bytes int64, waiting int) {
+func (c *Client) Read() [2]int {
 	c.reading.mu.Lock()
 	defer c.reading.mu.Unlock()
-	return c.reading.used, len(c.reading.queue)
+	return [2]int{int(c.reading.used), len(c.reading.queue)}
 }
 
 // SetWait changes the time that a reader waits for its turn.

@@ -30,10 +30,14 @@ const oneEntry = `{"templates":[{"id":"a","name":"A","manifest":{"version":"1"}}
 // TestHostileAnswers has the others.
 func TestAnswers(t *testing.T) {
 	large := strings.Repeat(" ", 10_000-len(oneEntry))
+	most, none := 10_000+10_000/8+64<<10-len(zipped(oneEntry)), zipped("")
+	members := most/len(none) - 1
+	empty := strings.Repeat(none, members) + none[:3] + "\x08" + none[4:10] + // the last has a name
+		strings.Repeat("x", most-(members+1)*len(none)-1) + "\x00" + none[10:]
 	for name, handler := range map[string]http.HandlerFunc{
 		"text":     header("Content-Type", "text/plain; charset=utf-8", answer(oneEntry)),
 		"identity": header("Content-Encoding", "identity", answer(oneEntry)),
-		"gzip":     header("Content-Encoding", "GZIP", answer(zipped(oneEntry))),
+		"gzip":     header("Content-Encoding", "GZIP", answer(zipped(oneEntry)+empty)),
 		"exact":    answer(oneEntry + large),
 		"too long": answer(oneEntry + large + " "),
 	} {

@@ -130,17 +130,17 @@ func TestWhoAskedFirstLeaves(t *testing.T) {
 // A request ends when no caller waits for it. The next caller starts another request.
 func TestAllLeave(t *testing.T) {
 	is := is.New(t)
-	asked, ended := make(chan struct{}, 1), make(chan struct{})
-	var good atomic.Bool
+	asked := make(chan struct{}, 1)
+	var good, ended atomic.Bool
 	client, from := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if !good.Load() {
 			asked <- struct{}{}
 			<-r.Context().Done()
-			close(ended)
+			ended.Store(true)
 			return
 		}
 		_, _ = w.Write([]byte(oneEntry))
-	}, marketplace.Limits{})
+	}, marketplace.Limits{HeaderTimeout: 2 * time.Minute, Timeout: 2 * time.Minute})
 	ctx, cancel := context.WithCancel(t.Context())
 	first, second := asks(ctx, client, from), asks(ctx, client, from)
 	<-asked
@@ -148,7 +148,7 @@ func TestAllLeave(t *testing.T) {
 	cancel()
 	is.True(errors.Is(<-first, context.Canceled))
 	is.True(errors.Is(<-second, context.Canceled))
-	<-ended
+	until(t, ended.Load)
 	good.Store(true)
 	version(t, client, from)
 }
@@ -227,13 +227,12 @@ func TestManyLargeAnswersAtOnce(t *testing.T) {
 			}
 			most := client.MostRead()
 			expect.Equal(t, most, limit <= most && most <= test.most, true) // were read at once
-			bytes, waiting := client.Read()
-			is.Equal([]int64{bytes, int64(waiting)}, []int64{0, 0}) // all was given back
+			expect.Equal(t, "in use after all", client.Read(), [2]int{})
 		})
 	}
 }
 
-// blocked is a file system whose files wait for a signal, and nothing else ends that.
+// blocked is a file system whose files wait until let is closed, and nothing else ends that.
 type blocked struct {
 	fs.FS
 	reading, let chan struct{}
@@ -244,28 +243,28 @@ func (b blocked) Open(name string) (fs.File, error) {
 	return blockedFile{file, b}, err
 }
 
-func (b blocked) Stat(name string) (fs.FileInfo, error) { return fs.Stat(b.FS, name) }
-
 type blockedFile struct {
 	fs.File
 	of blocked
 }
 
 func (f blockedFile) Read(p []byte) (int, error) {
-	f.of.reading <- struct{}{}
-	<-f.of.let
+	select {
+	case f.of.reading <- struct{}{}:
+		<-f.of.let
+	case <-f.of.let:
+	}
 	return f.File.Read(p)
 }
 
-// A wait ends with its caller, and after a time with an error that is no fault of the source. Small
+// A wait ends when there is room, with its caller, and after a time with an error that is no fault of the source. Small
 // answers and the sources of the server do not wait.
 func TestWaitsEnd(t *testing.T) {
 	is := is.New(t)
 	shop := fstest.MapFS{"1/templates.json": {Data: []byte(padded(1))}, "2/templates.json": {Data: []byte(oneEntry)}}
 	slow := blocked{shop, make(chan struct{}), make(chan struct{})}
 	client := newClient(t, marketplace.Config{Files: map[string]fs.FS{"slow": slow, "shop": shop}, Reading: 8 << 20})
-	held := make(chan error)
-	go func() { held <- errorOf(client.Catalog(t.Context(), of("alice", "fs://slow", 1), 0)) }()
+	held := asks(t.Context(), client, of("alice", "fs://slow", 1))
 	<-slow.reading
 
 	client.SetWait(30 * time.Millisecond)
@@ -277,23 +276,14 @@ func TestWaitsEnd(t *testing.T) {
 	}
 	client.SetWait(time.Minute)
 	ctx, leave := context.WithCancel(t.Context())
-	go func() {
-		until(t, func() bool { _, waiting := client.Read(); return waiting == 1 })
-		leave()
-	}()
-	_, err = client.Catalog(ctx, of("alice", "fs://shop", 1), 0)
-	is.True(errors.Is(err, context.Canceled))
+	left := asks(ctx, client, of("alice", "fs://shop", 1))
+	until(t, func() bool { return client.Read()[1] == 1 })
+	leave()
+	is.True(errors.Is(<-left, context.Canceled))
 	close(slow.let)
-	for done := false; !done; {
-		select {
-		case <-slow.reading:
-		case err := <-held:
-			is.NoErr(err)
-			done = true
-		}
-	}
-	bytes, waiting := client.Read()
-	is.Equal([]int64{bytes, int64(waiting)}, []int64{0, 0})
+	is.NoErr(<-held)
+	is.Equal(client.Read(), [2]int{})
+	is.Equal(marketplace.NextTurn(t.Context()), "10 <nil>")
 }
 
 // A source that sends slowly does not keep its turn while others wait.
@@ -309,9 +299,8 @@ func TestSlowReadersMakeRoom(t *testing.T) {
 	client := newClient(t, marketplace.Config{AllowOrigins: []string{server.URL}, AllowPersonal: true,
 		Limits: marketplace.Limits{Catalog: 2 << 20}})
 	client.SetWait(600 * time.Millisecond)
-	slow := make(chan error)
-	go func() { slow <- errorOf(client.Catalog(t.Context(), of("alice", server.URL, 1), 0)) }()
-	until(t, func() bool { bytes, _ := client.Read(); return bytes > 0 })
+	slow := asks(t.Context(), client, of("alice", server.URL, 1))
+	until(t, func() bool { return client.Read()[0] > 0 })
 	must(client.Catalog(t.Context(), of("alice", server.URL, 2), 0))
 	wantError(t, <-slow, svc.CodeSourceTimeout, "its catalogue did not arrive in time")
 }
@@ -319,22 +308,20 @@ func TestSlowReadersMakeRoom(t *testing.T) {
 // A small answer is read without a turn, but parsed in turn: it may take a hundred times its size.
 func TestSmallAnswersAreParsedInTurn(t *testing.T) {
 	is := is.New(t)
-	for _, owner := range []string{"", "alice"} {
+	for owner, other := range map[string]string{"": "alice", "alice": ""} {
 		slow := blocked{fstest.MapFS{"1/templates.json": {Data: []byte(oneEntry)}}, make(chan struct{}), make(chan struct{})}
-		client := newClient(t, marketplace.Config{Files: map[string]fs.FS{"slow": slow}})
-		release := client.HoldParsing()
+		client := newClient(t, marketplace.Config{Files: map[string]fs.FS{"slow": slow, "shop": slow.FS}})
+		release := client.HoldParsing(owner != "")
 		ctx, leave := context.WithCancel(t.Context())
 		go func() {
 			<-slow.reading
 			leave()
 			close(slow.let)
-			for range slow.reading {
-			}
 		}()
 		_, err := client.Catalog(ctx, of(owner, "fs://slow", 1), 0)
 		is.True(errors.Is(err, context.Canceled)) // it has waited
+		must(client.Catalog(t.Context(), of(other, "fs://shop", 1), 0))
 		release()
 		must(client.Catalog(t.Context(), of(owner, "fs://slow", 1), 0))
-		close(slow.reading)
 	}
 }

@@ -119,7 +119,7 @@ func TestBytesAreReal(t *testing.T) {
 	var clients []*marketplace.Client // of all cases, so that none is collected while another is measured
 	for name, body := range map[string]string{
 		"many small":   `{"templates":[` + strings.Repeat(`{"id":"%d","name":"A","manifest":{"version":"1"}},`, 5000) + `{}]}`,
-		"with texts":   `{"templates":[` + strings.Repeat(`{"id":"%d","name":"A name of some length","description":"`+strings.Repeat("d", 200)+`","category":"c","manifest_file":"a/b.json"},`, 5000) + `{}]}`,
+		"with texts":   `{"templates":[` + strings.Repeat(`{"id":"%d","name":"A name of some length","description":"`+strings.Repeat("d", 200)+`","category":"c","manifest_file":"`+strings.Repeat("m", 300)+`"},`, 5000) + `{}]}`,
 		"labels":       `{"templates":[` + strings.Repeat(`{"id":"%d","name":"A","tags":`+labels(20)+`,"integrations":`+labels(3)+`,"manifest_file":"m"},`, 5000) + `{}]}`,
 		"manifests":    `{"templates":[` + strings.Repeat(`{"id":"%d","name":"A","manifest":{"x":"`+strings.Repeat("m", 5000)+`"}},`, 500) + `{}]}`,
 		"bad entries":  `{"templates":[` + strings.Repeat(`{"id":"%d"},`, 20000) + `{}]}`,
