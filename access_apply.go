@@ -429,18 +429,17 @@ func (a *bundleDiff) before(w AccessWrite) map[Target]any {
 // after returns the rows that w writes. Of the members of a group, it has those that join.
 func (a *bundleDiff) after(w AccessWrite) map[Target]any {
 	b := a.changed
-	b.Groups = slices.Clone(b.Groups)
 	groups.find(&a.rowsByKey, &AccessNames{Groups: a.left}, &b)
 	return b.byTarget(w.Join)
 }
 
-// byTarget returns the JSON forms of all rows, for events. members replace those of the groups.
+// byTarget returns the JSON forms of all rows, for events. members replace those of the groups, in
+// their list: the rows are not needed any more.
 func (b Bundle) byTarget(members []Membership) map[Target]any {
 	of := map[string][]string{}
 	for _, m := range members {
 		of[m.Group] = append(of[m.Group], m.User)
 	}
-	b.Groups = slices.Clone(b.Groups)
 	for i, g := range b.Groups {
 		b.Groups[i].Members = append([]string{}, of[g.ID]...)
 	}
