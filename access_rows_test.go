@@ -46,23 +46,26 @@ func TestFeedOfLargeChanges(t *testing.T) {
 	for i := range 999 {
 		many.Users = append(many.Users, svc.User{ID: sprintf("u%d", i)})
 	}
-	is.NoErr(h.Access.Apply(t.Context(), svc.Host, many))
-	targets, _ := h.told(t, 0)
+	told := func(b svc.Bundle) (targets, renamed string) {
+		before := h.generation(t)
+		is.NoErr(h.Access.Apply(t.Context(), svc.Host, b))
+		return h.told(t, before)
+	}
+	targets, _ := told(many)
 	is.Equal(strings.Count(targets, ",")+1, 1000)
 	for i := range 101 {
 		many.Groups[0].Members = append(many.Groups[0].Members, many.Users[i].ID)
 	}
-	before := h.generation(t)
-	is.NoErr(h.Access.Apply(t.Context(), svc.Host, svc.Bundle{Groups: many.Groups}))
-	targets, _ = h.told(t, before)
+	targets, _ = told(svc.Bundle{Groups: many.Groups})
 	is.Equal(targets, "member/team")
+	many.Groups[0].Members = many.Groups[0].Members[:1]
+	targets, _ = told(svc.Bundle{Groups: many.Groups})
+	is.Equal(strings.Count(targets, ",")+1, 100)
 	for i := range many.Users {
 		many.Users[i].DisplayName = "other"
 	}
-	many.Groups[0].Members = many.Groups[0].Members[:99]
-	before = h.generation(t)
-	is.NoErr(h.Access.Apply(t.Context(), svc.Host, many))
-	targets, renamed := h.told(t, before)
+	many.Groups[0].Members = many.Groups[0].Members[:3]
+	targets, renamed := told(many)
 	is.Equal(targets, "access/")
 	is.Equal(renamed, "")
 }
