@@ -40,7 +40,7 @@ type accessCache struct {
 	turn semaphore.Semaphore // held by the caller that reads
 	mu   sync.RWMutex        // while kept moves, nobody looks
 	kept *accessRows         // nil: none. Set with turn and mu
-	at   atomic.Int64        // the generation of kept, or 0
+	at   atomic.Int64        // the generation up to which kept was read or written, or 0
 }
 
 // newAccessCache returns a cache that keeps at most so many bytes, and hears of every change of access.
@@ -109,8 +109,7 @@ func (s *accessCache) advance() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if fresh && s.current(v) {
-		s.kept.at = v.Generation
-		s.at.Store(v.Generation)
+		s.kept.at = v.Generation // and s.at stays: every change up to here has been told
 	}
 }
 

@@ -134,6 +134,8 @@ func TestRowsReadBeforeAChangeAreNotKept(t *testing.T) {
 			is.Equal(h.whoCan(t).Users, []string{})
 			is.Equal(h.whoCan(t).Users, []string{"alice"})
 		}
+		store.during = func() { h.apply(t, `{"groups":[{"id":"team","members":[]}]}`) }
+		is.Equal(must(h.Policies.Simulate(t.Context(), svc.Host, svc.Bundle{}, svc.Question{Bank: "notes", UserID: "alice"})).Outcome, svc.ImplicitDeny)
 	})
 }
 
