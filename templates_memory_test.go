@@ -348,6 +348,9 @@ func TestKeptTemplatesEndWithTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := keeperOfOne(t)
 		k.warm(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		wantCode(t, lastError(k.Templates.List(ctx, svc.Host, svc.TemplateQuery{})), svc.CodeUnavailable, "")
 		k.store.down.Store(true)
 		must(k.Templates.Read(k.ctx(t), svc.Host, "a"))
 		pass(5 * time.Second)
