@@ -40,7 +40,8 @@ func (s *shelfStore) around(ctx context.Context, call intercept.Call) error {
 		return ctx.Err()
 	case call.Method == "Changes" && s.reset.Load():
 		err := call.Do()
-		call.Result.(*svc.StoreChanges).Reset = true
+		changes := call.Result.(*svc.StoreChanges)
+		*changes = svc.StoreChanges{Generation: changes.Generation, Reset: true}
 		return err
 	case call.Method == "Templates":
 		s.lists.Add(1)
