@@ -98,10 +98,14 @@ func TestNoLogger(t *testing.T) {
 	})
 	is.Equal(log.String(), "")
 	var warnings bytes.Buffer
-	newHost(t, func(c *svc.Config) { // as when no secret is set in the environment
+	warned := newHost(t, func(c *svc.Config) { // as when no secret is set in the environment
 		c.Logger, c.Keys.Peppers = slog.New(slog.NewTextHandler(&warnings, nil)), []svc.Pepper{{}}
 	})
 	is.True(strings.Contains(warnings.String(), "without a pepper"))
+	must(warned.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: acme}))
+	warned.market.catalog.Failure = errDown
+	must(warned.Sources.Browse(t.Context(), svc.Host, "acme", svc.CatalogFilter{}))
+	is.True(strings.Contains(warnings.String(), "last good catalogue"))
 	must(h.Keys.Issue(t.Context(), svc.Host, alice.Identity(), svc.NewAPIKey{}))
 	is.True(strings.Contains(log.String(), "level=ERROR"))
 	is.True(strings.Contains(log.String(), "of the host"))
