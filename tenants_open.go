@@ -445,7 +445,7 @@ func (t *Tenants) tidyOnce(now int64) {
 		large := memory > t.config.Memory
 		if large || len(open)-i > t.config.MaxOpen || unused > t.config.IdleTime {
 			memory -= s.service.memory()
-			if t.end(s); large && s.users.Load() > 0 {
+			if t.end(s); large {
 				s.service.giveBack()
 			}
 		}

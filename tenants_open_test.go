@@ -94,7 +94,7 @@ func TestCallersThatLeaveATenant(t *testing.T) {
 		for i := range 100 { // more than open at once
 			names = append(names, fmt.Sprint("slow", i))
 		}
-		makeTenants(t, in, names...)
+		makeTenants(t, in, append(names, "late")...)
 		nothing := func(*svc.Service) error { return nil }
 		calls := map[string]func(context.Context) error{
 			"suspend": func(ctx context.Context) error { return in.Suspend(ctx, "used") },
@@ -125,8 +125,12 @@ func TestCallersThatLeaveATenant(t *testing.T) {
 			})
 		})
 		is.New(t).NoErr(err)
-		close(hold)
+		for range 2 * 4 { // of which one opens it, and the others give their turns back
+			go func() { expect.Equal(t, "late", in.Use(t.Context(), "late", nothing), nil) }()
+		}
 		synctest.Wait()
+		close(hold)
+		pass(5 * time.Second)
 	})
 }
 
@@ -143,9 +147,11 @@ func testIdleTenantsClose(t *testing.T) {
 	secrets := map[string]string{}
 	for _, name := range names {
 		secrets[name] = issueIn(t, in, name)
+		must(bearerIn(t.Context(), in, name, secrets[name])) // which takes memory
 	}
 	is.New(t).Equal(store.open.Load(), int64(4))
-	expect.Soon(t, "waited too long", func() bool { return store.open.Load() == 2 })
+	pass(2 * time.Second)
+	is.New(t).Equal(store.open.Load(), int64(2))
 	expect.Soon(t, "waited too long", func() bool { return store.open.Load() == 0 })
 	for _, name := range names {
 		must(bearerIn(t.Context(), in, name, secrets[name]))
@@ -155,11 +161,13 @@ func testIdleTenantsClose(t *testing.T) {
 // A store that panics when it is closed ends its tenant, which can be opened again, and not the process.
 func TestTenantWhoseStorePanicsAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &countedTenants{TenantStore: memstore.NewTenants()}
-		in := newTenants(t, svc.TenantsConfig{Store: panicsAtTheEnd{store}, IdleTime: time.Second})
+		var log syncBuffer
+		store, said := &countedTenants{TenantStore: memstore.NewTenants()}, svc.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		in := newTenants(t, svc.TenantsConfig{Store: panicsAtTheEnd{store}, IdleTime: time.Second, Config: said})
 		makeTenants(t, in, "a")
 		secret := issueIn(t, in, "a")
-		expect.Soon(t, "waited too long", func() bool { return store.open.Load() == 0 })
+		expect.Soon(t, "waited too long", func() bool { return strings.Contains(log.String(), "cannot close a tenant") })
+		is.New(t).Equal(store.open.Load(), int64(0))
 		must(bearerIn(t.Context(), in, "a", secret))
 	})
 }
