@@ -415,10 +415,9 @@ func TestEditsWaitForEachOther(t *testing.T) {
 			})
 		})
 		began, refused, edits := time.Now(), atomic.Int64{}, sync.WaitGroup{}
-		for i := range 10 {
+		for i := range 10 { // the last by the host, which waits in the store
 			edits.Go(func() {
-				by := []svc.Principal{user("root"), svc.Host}[i/9] // the host waits in the store
-				_, err := h.Users.Patch(t.Context(), by, "ann", svc.UserPatch{DisplayName: new(fmt.Sprint(i))})
+				_, err := h.Users.Patch(t.Context(), [...]svc.Principal{user("root"), svc.Host}[i/9], "ann", svc.UserPatch{DisplayName: new(fmt.Sprint(i))})
 				if svc.ErrorCode(err) == svc.CodeUnavailable && time.Since(began) == 4*time.Second {
 					refused.Add(1)
 				}

@@ -298,8 +298,7 @@ func (l *templateList) tag() string {
 }
 
 // part yields the rows that a query asks for. It uses the indexes of the list instead of looking at
-// every row. The rows are those of the list itself. It checks ctx once for each chunk, as a list
-// from the store does.
+// every row. The rows are those of the list itself.
 func (l *templateList) part(ctx context.Context, query TemplateQuery) iter.Seq2[Template, error] {
 	part := listcache.Query[keptTemplate]{Skip: query.Skip, Limit: query.Limit}
 	if query.Category != "" {
@@ -313,13 +312,12 @@ func (l *templateList) part(ctx context.Context, query TemplateQuery) iter.Seq2[
 		part.After.ID = query.AfterID
 	}
 	return func(yield func(Template, error) bool) {
-		n := 0
 		for row := range l.List.Part(part) {
-			if err := ctx.Err(); n%listChunk == 0 && err != nil {
+			if err := ctx.Err(); err != nil {
 				yield(Template{}, fault("list templates", err))
 				return
 			}
-			if n++; !yield(row.Template, nil) {
+			if !yield(row.Template, nil) {
 				return
 			}
 		}

@@ -39,8 +39,7 @@ func (s *shelfStore) around(ctx context.Context, call intercept.Call) error {
 		<-ctx.Done()
 		return ctx.Err()
 	case call.Method == "Changes" && s.reset.Load():
-		err := call.Do()
-		changes := call.Result.(*svc.StoreChanges)
+		err, changes := call.Do(), call.Result.(*svc.StoreChanges)
 		*changes = svc.StoreChanges{Generation: changes.Generation, Reset: true}
 		return err
 	case call.Method == "Templates":
@@ -170,16 +169,6 @@ func TestKeptTemplatesAreThoseOfTheStore(t *testing.T) {
 			})
 		}
 		is.Equal(k.store.templates.Load(), before)
-		chunks := func(h *host) (rows int) {
-			ctx, leave := context.WithCancel(k.ctx(t))
-			for _, err := range h.Templates.List(ctx, admin, svc.TemplateQuery{}) {
-				if leave(); err == nil {
-					rows++
-				}
-			}
-			return rows
-		}
-		is.Equal(chunks(k.host), chunks(k.plain)) // whose caller leaves at the first row
 		k.same(t)
 		before = k.store.templates.Load()
 		k.same(t)
