@@ -433,8 +433,8 @@ func (a *bundleDiff) after(w AccessWrite) map[Target]any {
 	return b.byTarget(w.Join)
 }
 
-// byTarget returns the JSON forms of all rows, for events. members replace those of the groups, in
-// their list: the rows are not needed any more.
+// byTarget returns the JSON forms of all rows, for events. members replace those of the groups, also
+// in the caller's list.
 func (b Bundle) byTarget(members []Membership) map[Target]any {
 	of := map[string][]string{}
 	for _, m := range members {
