@@ -136,6 +136,10 @@ func TestCallersLeave(t *testing.T) {
 	is.True(errors.Is(<-first.err, context.Canceled))
 	ready <- struct{}{}
 	<-step
+	fourth := start(t, b) // for the next batch
+	awaits(t, b, 1)
+	fourth.leave()
+	is.True(errors.Is(<-fourth.err, context.Canceled))
 	second.leave()
 	step <- struct{}{}
 	<-step
