@@ -120,7 +120,7 @@ type pkg struct {
 var judges = map[string][]string{
 	".":                    {"store/memstore"},
 	"internal/answers":     {"httpapi"},
-	"internal/background":  {"."},
+	"internal/background":  {".", "internal/sequencer"},
 	"internal/batching":    {"."},
 	"internal/body":        {"httpapi"},
 	"internal/readcache":   {"."},
