@@ -161,7 +161,6 @@ func must[T any](value T, err error) T {
 
 // atMost is how long a request may take while the database does not answer: the 5 s that are promised, and what a machine may add to
 // them that is busy, or stands still twice. Without the promise, a request takes 30 s.
-//
 const atMost = 25 * time.Second
 
 // frozen returns the routes that are asked: all in CI, else one for each way to use the store.
