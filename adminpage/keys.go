@@ -165,7 +165,7 @@ func (v *visit) fillKeys(body *keysView) error {
 	case "unused":
 		query.UnusedSince = now.Add(-unused)
 	}
-	kind := svc.Kind(in.Get("kind"))
+	first := query
 	if cursor := in.Get("cursor"); cursor != "" {
 		at, id, _ := strings.Cut(cursor, " ")
 		var err error
@@ -174,38 +174,30 @@ func (v *visit) fillKeys(body *keysView) error {
 		}
 		query.AfterID = id
 	}
-	var keys []svc.APIKey
-	more := false
-	for _, holder := range body.holders(kind) {
-		found, rest, err := take(v.h.service.Keys.List(v.r.Context(), v.by, holder, query))
-		if skipped(err, holder, kind) {
-			continue
-		} else if err != nil {
+	for _, holder := range body.holders() {
+		keys, more, err := take(v.h.service.Keys.List(v.r.Context(), v.by, holder, query))
+		if err != nil && !skipped(err, holder) {
 			return err
 		}
-		if keys = append(keys, found...); rest {
-			more, kind = true, holder.Kind
-			break
+		for _, key := range keys {
+			body.Keys = append(body.Keys, body.row(key, now))
 		}
-	}
-	if more {
-		last := keys[len(keys)-1]
-		at := query.Position(last).UTC().Format(time.RFC3339Nano)
-		if holder := strings.TrimSpace(in.Get("holder")); holder == "" || kind == svc.Me.Kind {
-			kind = ""
+		if more {
+			last := keys[len(keys)-1]
+			at := query.Position(last).UTC().Format(time.RFC3339Nano)
+			body.More = with("keys", in, "cursor", at+" "+last.ID, "kind", string(holder.Kind),
+				"revoke", "", "rotate", "", "done", "")
+			return nil
 		}
-		body.More = with("keys", in, "cursor", at+" "+last.ID, "kind", string(kind), "revoke", "",
-			"rotate", "", "done", "")
-	}
-	for _, key := range keys {
-		body.Keys = append(body.Keys, body.row(key, now))
+		query = first
 	}
 	return nil
 }
 
 // holders returns whose keys a page lists: those of the user and of the service account with the id
-// that was asked for, or else everybody's. A caller who may not see these sees its own.
-func (b *keysView) holders(kind svc.Kind) []svc.Identity {
+// that was asked for, or else everybody's. A caller who may not see these sees its own. A page after
+// keys of the service account has no more of the user.
+func (b *keysView) holders() []svc.Identity {
 	id := strings.TrimSpace(b.Asked.Get("holder"))
 	switch {
 	case id == "" && b.Reads && b.Account:
@@ -219,18 +211,19 @@ func (b *keysView) holders(kind svc.Kind) []svc.Identity {
 			return []svc.Identity{svc.Me}
 		}
 		return nil
-	case kind != "":
-		return []svc.Identity{{Kind: kind, ID: id}}
 	}
-	return []svc.Identity{{Kind: svc.KindUser, ID: id}, {Kind: svc.KindServiceAccount, ID: id}}
+	account := svc.Identity{Kind: svc.KindServiceAccount, ID: id}
+	if b.Asked.Get("kind") == string(svc.KindServiceAccount) {
+		return []svc.Identity{account}
+	}
+	return []svc.Identity{{Kind: svc.KindUser, ID: id}, account}
 }
 
 // skipped reports whether an error means only that the id is no user or no service account, or that
 // the caller may not see the latter.
-func skipped(err error, holder svc.Identity, kind svc.Kind) bool {
+func skipped(err error, holder svc.Identity) bool {
 	code := svc.ErrorCode(err)
-	return kind == "" && (code == svc.CodeNotFound ||
-		code == svc.CodeForbidden && holder.Kind == svc.KindServiceAccount)
+	return code == svc.CodeNotFound || code == svc.CodeForbidden && holder.Kind == svc.KindServiceAccount
 }
 
 func stateOf(key svc.APIKey, now time.Time) string {

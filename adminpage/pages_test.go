@@ -88,14 +88,20 @@ func (b *browser) do(t *testing.T, word, rest string) {
 	case "site":
 		b.shop = pageSites[first](t, func(o *adminpage.Options) { o.ReadOnly = more == "read-only" })
 		b.names["admin"], b.names["long"] = b.key, strings.Repeat("x", 100_000)
-	case "get", "post", "as":
-		request, status, _ := strings.Cut(rest, " -> ")
-		b.send(t, word, request, must(strconv.Atoi(status)))
+	case "get", "next", "post", "as":
+		request, status, _ := strings.Cut(rest, "-> ")
+		b.send(t, word, strings.TrimSuffix(request, " "), must(strconv.Atoi(status)))
 	case "issue":
 		words, in := strings.SplitN(more, " ", 3), svc.NewAPIKey{}
 		must(0, json.Unmarshal([]byte(words[2]), &in))
 		key := must(b.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.Kind(words[0]), ID: words[1]}, in))
 		b.names[first], b.names[first+"_id"], b.names[first+"_prefix"] = string(key.Key), key.ID, key.Prefix
+	case "issues":
+		kind, id, _ := strings.Cut(more, " ")
+		for range must(strconv.Atoi(first)) {
+			in := svc.NewAPIKey{Description: new(kind + "-" + id)}
+			must(b.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.Kind(kind), ID: id}, in))
+		}
 	case "apply":
 		rest = repeat(rest, func(_ string, n int) int { return n })
 		must(0, b.service.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(rest)))))
@@ -144,6 +150,9 @@ func words(page string) string {
 func (b *browser) send(t *testing.T, how, request string, status int) {
 	address, fields, _ := strings.Cut(request, " ")
 	switch how {
+	case "next":
+		request = html.UnescapeString(nextPage.FindStringSubmatch(b.pages[0].body)[1])
+		fallthrough
 	case "get":
 		b.pages = nil
 		for _, address := range strings.Fields(request) {

@@ -45,6 +45,7 @@ func (h *Handler) in(v *visit, signsIn bool, serve func() error) error {
 	}
 	own := *h
 	own.tenant = h.prefix.TenantOf(v.r, h.options.Tenant)
+	v.r.SetPathValue(routing.Tenant, own.tenant)
 	if !signsIn && !own.mayKnow(v.r) {
 		return &svc.Error{Code: svc.CodeUnauthenticated}
 	}
@@ -56,7 +57,6 @@ func (h *Handler) in(v *visit, signsIn bool, serve func() error) error {
 		own.service = service
 		own.options.Logger = h.options.Logger.With("tenant", own.tenant)
 		v.h = &own
-		v.r.SetPathValue(routing.Tenant, own.tenant)
 		v.r = v.r.WithContext(ctx)
 		v.answer(serve)
 		return nil

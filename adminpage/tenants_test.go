@@ -144,7 +144,7 @@ func TestPageEnds(t *testing.T) {
 		defer tenants.Close()
 		must(tenants.Create(t.Context(), "a"))
 		page := adminpage.NewTenants(tenants, adminpage.Options{
-			Prefix: "/{tenant}/", Bearer: func(*http.Request) string { return "session" },
+			Prefix: "/{tenant}/", Bearer: func(r *http.Request) string { return r.PathValue("tenant") },
 		})
 		w, ended := httptest.NewRecorder(), atomic.Bool{}
 		go func() {
