@@ -26,12 +26,14 @@ func Within(n int, strict bool) bool {
 		return false
 	}
 	last = n - 1
+	said = "ON SRC"
 	return true
 }
 
 func Fails(err error) (bool, error) { return true, err }
 
 var last int
+var said string
 `
 
 // module makes a module with the source and a test of it.
@@ -61,6 +63,7 @@ func TestSites(t *testing.T) {
 		all = append(all, s.what)
 	}
 	is.New(t).Equal(strings.Join(all, "\n"), `without last = n - 1
+without said = "ON SRC"
 not strict
 without n++
 || becomes && in n < 0 || n >= limit
@@ -102,7 +105,7 @@ func TestRun(t *testing.T) {
 	longtest.Test(t, "a draw of mutants, which compiles programs")
 	is := is.New(t)
 	module(t, `	for n, within := range map[int]bool{-1: false, 0: true, 1: false, 2: true, 3: false} {
-		if Within(n, false) != within || within && last != n-1 || Within(n-1, true) != within {
+		if Within(n, false) != within || within && (last != n-1 || said != "ON SRC") || Within(n-1, true) != within {
 			t.Fatal(n)
 		}
 	}`)

@@ -21,8 +21,11 @@ type site struct {
 	nth      int    // of the sites that would have the same name, from 1
 	number   int    // of the mutant, from 1; its switch
 	from, to int    // the bytes that are replaced
-	with     string // what replaces them: ON is whether the mutant is on
+	with     with
 }
+
+// with returns the Go that replaces a site, for an expression that tells whether the mutant is on.
+type with func(on string) string
 
 // name tells a site from others after edits elsewhere in its file.
 func (s *site) name() string {
@@ -39,7 +42,7 @@ func (s *site) overlaps(o *site) bool {
 
 // replacement is Go that behaves as the source does, unless the mutant is on.
 func (s *site) replacement() string {
-	return strings.ReplaceAll(s.with, "ON", fmt.Sprintf("(mutantOn == %d)", s.number))
+	return s.with(fmt.Sprintf("(mutantOn == %d)", s.number))
 }
 
 // equivalents lists sites whose mutants no test can tell from the source, each line above its
@@ -111,13 +114,13 @@ func (f *finder) function(t *ast.FuncType, body *ast.BlockStmt) {
 	ast.Inspect(body, f.see)
 }
 
-// add notes a site. with may have ON for the switch, and SRC for what stands there now.
-func (f *finder) add(n ast.Node, what, with string) {
+// add notes a site.
+func (f *finder) add(n ast.Node, what string, with with) {
 	start, end := f.set.Position(n.Pos()), f.set.Position(n.End())
 	f.found = append(f.found, &site{
 		of: f.of, file: f.name, line: start.Line, text: strings.TrimSpace(f.lines[start.Line-1]),
 		what: what, from: start.Offset, to: end.Offset,
-		with: strings.ReplaceAll(with, "SRC", f.text(n)),
+		with: with,
 	})
 }
 
@@ -169,42 +172,48 @@ func (f *finder) binary(n *ast.BinaryExpr) {
 	}
 	what := fmt.Sprintf("%s becomes %s in %s", n.Op, other, source)
 	if n.Op != token.ADD && n.Op != token.SUB {
-		f.add(n, what, "(!ON && ("+source+") || ON && ("+mutant+"))")
+		f.add(n, what, func(on string) string {
+			return "(!" + on + " && (" + source + ") || " + on + " && (" + mutant + "))"
+		})
 		return
 	}
 	// Both sides are computed, so that only numbers without calls can be swapped.
 	number, is := n.Y.(*ast.BasicLit)
 	if is && number.Kind == token.INT && !strings.Contains(source, "(") {
-		f.add(n, what, "mutantPick(ON, "+source+", "+mutant+")")
+		f.add(n, what, func(on string) string {
+			return "mutantPick(" + on + ", " + source + ", " + mutant + ")"
+		})
 	}
 }
 
 // condition inverts what is no comparison.
 func (f *finder) condition(n ast.Expr) {
-	if _, is := n.(*ast.BinaryExpr); !is && !strings.Contains(f.text(n), "\n") {
-		f.add(n, "not "+f.text(n), "((SRC) != ON)")
+	source := f.text(n)
+	if _, is := n.(*ast.BinaryExpr); !is && !strings.Contains(source, "\n") {
+		f.add(n, "not "+source, func(on string) string { return "((" + source + ") != " + on + ")" })
 	}
 }
 
 func (f *finder) truth(n ast.Expr) {
 	switch f.text(n) {
 	case "true":
-		f.add(n, "true becomes false", "(!ON)")
+		f.add(n, "true becomes false", func(on string) string { return "(!" + on + ")" })
 	case "false":
-		f.add(n, "false becomes true", "ON")
+		f.add(n, "false becomes true", func(on string) string { return on })
 	}
 }
 
 // statements removes calls and assignments.
 func (f *finder) statements(list []ast.Stmt) {
 	for _, n := range list {
+		source := f.text(n)
 		assigns, is := n.(*ast.AssignStmt)
 		_, calls := n.(*ast.ExprStmt)
-		calls = calls && !strings.HasPrefix(f.text(n), "panic(") // functions may end with it
+		calls = calls && !strings.HasPrefix(source, "panic(") // functions may end with it
 		_, steps := n.(*ast.IncDecStmt)
 		if calls || steps || is && assigns.Tok != token.DEFINE {
-			first, _, _ := strings.Cut(f.text(n), "\n")
-			f.add(n, "without "+first, "if !ON { SRC }")
+			first, _, _ := strings.Cut(source, "\n")
+			f.add(n, "without "+first, func(on string) string { return "if !" + on + " { " + source + " }" })
 		}
 	}
 }
