@@ -195,8 +195,8 @@ func (v *visit) fillKeys(body *keysView) error {
 }
 
 // holders returns whose keys a page lists: those of the user and of the service account with the id
-// that was asked for, or else everybody's. A caller who may not see these sees its own. A page after
-// keys of the service account has no more of the user.
+// that was asked for, or else everybody's. A caller who may not see these sees its own. The keys of
+// the user come first.
 func (b *keysView) holders() []svc.Identity {
 	id := strings.TrimSpace(b.Asked.Get("holder"))
 	switch {
