@@ -324,7 +324,7 @@ func TestLongListsInPages(t *testing.T) {
 	}
 	must(0, s.service.Access.Apply(t.Context(), svc.Host, crowd))
 	s.publish(`{"templates":[` + strings.Join(offers, ",") + `]}`)
-	for i := range rows / 2 {
+	for i := range rows {
 		long := svc.Content{Name: fmt.Sprint(i), Description: new(rand.Text() + rand.Text()), Manifest: []byte(`{"version":"1","x":"` + random(3000) + `"}`)}
 		must(s.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: fmt.Sprint("t", i), Content: long}))
 	}
@@ -338,7 +338,7 @@ func TestLongListsInPages(t *testing.T) {
 	}
 	for address, row := range map[string]string{
 		"templates?source=acme": "Install offer-%03d", "audit": `<th scope="row">%d</th>`,
-		"sources": `"sources/source-%03d"`, "who-can?bank=b&action=bank:recall": ">user-%03d<",
+		"sources": `"sources/source-%03d"`, "templates": ` <code>t%d<`, "who-can?bank=b&action=bank:recall": ">user-%03d<",
 	} {
 		on := map[string]int{} // the number of pages
 		for address != "" {

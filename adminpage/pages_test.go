@@ -118,7 +118,7 @@ func (b *browser) do(t *testing.T, word, rest string) {
 		made := svc.Content{Name: "Made", Manifest: json.RawMessage(more)}
 		must(b.service.Templates.Create(t.Context(), svc.Host, svc.NewTemplate{ID: first, Content: made}))
 	case "publish":
-		b.publish(rest)
+		b.publish(repeat(rest, func(_ string, n int) int { return n }))
 	case "edit":
 		b.edit(rest)
 	case "patch":
@@ -201,6 +201,8 @@ func (b *browser) check(t *testing.T, word, rest string) {
 		b.names[rest] = last.newKey()
 	case "draft":
 		b.names[rest] = must(url.QueryUnescape(last.draft(t).Encode()))
+	case "header":
+		good = strings.HasPrefix(last.Header.Get(first), more)
 	case "downloads":
 		good = strings.HasPrefix(last.Header.Get("Content-Disposition"), "attachment") && json.Valid([]byte(last.body))
 	case "stored", "unstored":

@@ -167,7 +167,7 @@ func (b *reviewView) compare(ctx context.Context, diff svc.TemplateDiff) error {
 	update := diff.LatestRevision != diff.CurrentRevision || diff.RenamedTo != ""
 	edited := counts[byUs]+counts[byBoth]+counts[byBothAlike] > 0
 	switch {
-	case update && conflicting:
+	case conflicting: // with what the source has now
 		b.Heading, b.Tone = "Update available, with a conflict", "no"
 	case update && edited:
 		b.Heading, b.Tone = "Update available, with local edits", "new"
@@ -180,7 +180,7 @@ func (b *reviewView) compare(ctx context.Context, diff svc.TemplateDiff) error {
 	}
 	b.Revision = diff.LatestRevision
 	b.CanUpdate, b.CanDiscard = update && !conflicting, edited
-	b.Conflicts, b.CanSettle = update && conflicting, update && conflicting && b.More == 0
+	b.Conflicts, b.CanSettle = conflicting, conflicting && b.More == 0
 	if b.Summary = summary(counts); diff.RenamedTo != "" {
 		b.Summary += " The source now has it as " + diff.RenamedTo + "."
 	}

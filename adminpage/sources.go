@@ -104,7 +104,6 @@ func (v *visit) changeSources() error {
 	case svc.CodeForbidden, svc.CodeUnauthenticated:
 		return err
 	}
-	v.form.Del("token") // a page never repeats one
 	return v.showSources(v.refusal(err), sourcesView{Asked: url.Values{}, Form: v.form})
 }
 
