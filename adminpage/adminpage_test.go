@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/extsvc/svc"
 	"github.com/extsvc/svc/adminpage"
@@ -55,7 +56,9 @@ func newSiteOf(t *testing.T, config svc.Config, bundle svc.Bundle, set ...func(*
 		s(&options)
 	}
 	page := adminpage.New(service, options)
-	server := httptest.NewServer(page.Mount(http.NotFoundHandler()))
+	server := httptest.NewUnstartedServer(page.Mount(http.NotFoundHandler()))
+	server.Config.WriteTimeout = time.Minute
+	server.Start()
 	t.Cleanup(server.Close)
 	jar := must(cookiejar.New(nil))
 	prefix := options.Prefix

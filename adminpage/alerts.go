@@ -112,7 +112,7 @@ func (v *visit) blame(input, line string) {
 
 // Wrong returns the attributes of an input that an alert is about, else none.
 func (v view) Wrong(input string) template.HTMLAttr {
-	if line, ok := v.wrongInputs[input]; !ok || !slices.Contains(v.Alerts, line) {
+	if !slices.Contains(v.Alerts, v.wrongInputs[input]) {
 		return ""
 	}
 	return template.HTMLAttr(` aria-invalid="true" aria-describedby="wrong-` + input + `"`)

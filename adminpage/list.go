@@ -78,7 +78,7 @@ func with(address string, in url.Values, pairs ...string) string {
 			out.Set(name, value)
 		}
 	}
-	for i := 0; i+1 < len(pairs); i += 2 {
+	for i := 0; i < len(pairs); i += 2 {
 		if out.Del(pairs[i]); pairs[i+1] != "" {
 			out.Set(pairs[i], pairs[i+1])
 		}

@@ -198,7 +198,7 @@ func (b *browser) check(t *testing.T, word, rest string) {
 	case "field":
 		b.names[cmp.Or(more, first)] = last.field(t, first)
 	case "newkey":
-		b.names[rest] = last.newKey()
+		b.names[rest], good = last.newKey(), !last.Uncompressed // what an attacker chose is not compressed with a secret
 	case "draft":
 		b.names[rest] = must(url.QueryUnescape(last.draft(t).Encode()))
 	case "header":
@@ -347,7 +347,9 @@ func (s *site) compressed(address string) int {
 	s.t.Helper()
 	request := must(http.NewRequest("GET", address, nil))
 	request.Header.Set("Accept-Encoding", "gzip")
-	return len(s.read(s.client.Do(request)).body)
+	a := s.read(s.client.Do(request))
+	expect.Equal(s.t, address, a.ContentLength, int64(len(a.body)))
+	return len(a.body)
 }
 
 func assets(page string) (all []string) {

@@ -210,9 +210,7 @@ func (v *visit) render(page view) error {
 	}
 	var out bytes.Buffer
 	if err := templates[page.Template].ExecuteTemplate(&out, "layout.html", page); err != nil {
-		v.report(http.StatusInternalServerError, err)
-		http.Error(v.w, v.somethingFailed(), http.StatusInternalServerError)
-		return nil
+		panic(err) // a fault of the template
 	}
 	shown := reveal(out.Bytes())
 	var zipped []byte

@@ -234,7 +234,6 @@ func isLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
-	ip := net.ParseIP(strings.Trim(host, "[]"))
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") ||
-		ip != nil && ip.IsLoopback()
+		net.ParseIP(strings.Trim(host, "[]")).IsLoopback()
 }

@@ -203,7 +203,7 @@ func TestSecureCookies(t *testing.T) {
 	}{
 		{plain, "", "svc-admin-"}, {plain, "localhost", "svc-admin"}, {plain, "[::1]:80", "svc-admin-80"},
 		{plain, "nas.lan", "__Secure-svc-admin"}, {plain, "nas.lan:8443", "__Secure-svc-admin-8443"},
-		{plain, "nas.lan:x", "__Secure-svc-admin"}, {secure, "127.0.0.1", "__Secure-svc-admin"},
+		{plain, "nas.lan:x", "__Secure-svc-admin"}, {secure, "127.0.0.1", "__Secure-svc-admin"}, {plain, "192.0.2.1", "__Secure-svc-admin"},
 	} {
 		at := func(r *http.Request) { r.Host = cmp.Or(c.host, r.Host) }
 		got := c.send(c.page, "/sign-in", strings.NewReader("key="+c.key), -1, at).Result().Cookies()

@@ -128,6 +128,7 @@ func TestFormHoldsNoTenant(t *testing.T) {
 			is.NoErr(tenants.Suspend(ctx, "a"))
 		}}, len(text))
 		is.Equal(w.Code, 401)
+		is.True(!strings.Contains(w.Body.String(), "of-a"))
 	}
 }
 
