@@ -100,7 +100,8 @@ func (c *copying) transact(ctx context.Context) error {
 	var failed error
 	reached := false // the target; failed says how its part ended
 	read, write := source.read.unlimited(), target.write.unlimited()
-	err := read.transact(ctx, oneState, func(ctx context.Context, in session) error {
+	err := read.transact(ctx, oneState, func(_ context.Context, in session) error {
+		// In the caller's context: the other ends a moment later, and the target could commit.
 		err := write.transact(ctx, readCommitted, func(ctx context.Context, out session) error {
 			failed = c.copy(ctx, in, out)
 			return failed
