@@ -67,8 +67,8 @@ const maxRows = 24 << 10
 func fitting(events []svc.AuditRecord) int {
 	size := 0
 	for i, e := range events {
-		if size += len(e.Was) + len(e.Is); size > maxRows && i > 0 {
-			return i
+		if size += len(e.Was) + len(e.Is); size > maxRows {
+			return max(i, 1)
 		}
 	}
 	return len(events)
