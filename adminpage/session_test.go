@@ -219,10 +219,12 @@ func TestSecureCookies(t *testing.T) {
 	}
 }
 
-// keysWith returns the status of the page of keys for a browser with a cookie.
+// keysWith returns the status of the page of keys for a browser with a cookie, and two that are none of these pages.
 func (s *site) keysWith(cookie *http.Cookie, set ...func(*http.Request)) int {
 	r, w := httptest.NewRequest("GET", s.url+"keys", nil), httptest.NewRecorder()
-	r.AddCookie(cookie)
+	for _, value := range []string{"%", cookie.Value, "%"} {
+		r.AddCookie(&http.Cookie{Name: cookie.Name, Value: value})
+	}
 	for _, f := range set {
 		f(r)
 	}
