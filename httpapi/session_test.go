@@ -184,7 +184,7 @@ func TestFaultyHosts(t *testing.T) {
 	}
 }
 
-// A session that ends, or becomes another one, while the body of its request arrives does nothing.
+// A session that ends, or becomes another one, or is narrowed, while the body of its request arrives does nothing.
 func TestSessionsThatEndMeanwhile(t *testing.T) {
 	is := is.New(t)
 	s, c := newCookieSite(t)
@@ -213,6 +213,12 @@ func TestSessionsThatEndMeanwhile(t *testing.T) {
 		must(s.service.Users.Patch(t.Context(), svc.Host, "admin", svc.UserPatch{Inactive: new(true)}))
 	}), 401)
 	must(s.service.Users.Patch(t.Context(), svc.Host, "admin", svc.UserPatch{Inactive: new(false)}))
+	is.Equal(send(func() {
+		c.fail = func(string) (svc.Principal, error) {
+			return svc.Principal{Kind: svc.KindUser, ID: "admin", ScopingPolicyID: svc.PolicyIAMAdmin}, nil
+		}
+	}), 403)
+	c.fail = nil
 	s.admin().get("/admin/templates/made").is(404)
 	is.Equal(send(func() {}), 200)
 }
