@@ -3,7 +3,6 @@ package adminpage
 import (
 	"encoding/json"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 )
@@ -26,10 +25,9 @@ func difference(name string, from, to json.RawMessage) side {
 
 // both reads two values of one type.
 func both[T any](from, to json.RawMessage) (a, b T, ok bool) {
-	if from == nil || to == nil || string(from) == "null" || string(to) == "null" {
-		return a, b, false
-	}
-	return a, b, json.Unmarshal(from, &a) == nil && json.Unmarshal(to, &b) == nil
+	ok = string(from) != "null" && string(to) != "null" &&
+		json.Unmarshal(from, &a) == nil && json.Unmarshal(to, &b) == nil
+	return a, b, ok
 }
 
 // whole returns a value as one piece; none for a value that is absent.
@@ -151,7 +149,7 @@ func sameRuns(from, to []string, length int) []pair {
 	var ends []int
 	last := make([]int, len(pairs)) // the pair before each pair
 	for n, p := range pairs {
-		k := sort.Search(len(ends), func(k int) bool { return pairs[ends[k]].to >= p.to })
+		k, _ := slices.BinarySearchFunc(ends, p.to, func(n, to int) int { return pairs[n].to - to })
 		if k == len(ends) {
 			ends = append(ends, n)
 		}

@@ -74,7 +74,6 @@ type cause struct {
 const (
 	byPolicy  = "by policy"
 	byPublic  = "by public"
-	byHost    = "by the host" // which vouches for the caller
 	forbidden = "forbidden"   // a statement denies it, or a policy does not parse
 	unknown   = "unknown"     // there is no such principal
 	inactive  = "inactive"    // the principal, or its owner, is
@@ -96,10 +95,8 @@ func causeOf(r svc.Resolution) cause {
 	switch {
 	case r.Outcome == svc.Allow && code(svc.TracePublicAllowed):
 		return cause{kind: byPublic}
-	case r.Outcome == svc.Allow && code(svc.TraceAllowMatched):
-		return cause{kind: byPolicy}
 	case r.Outcome == svc.Allow:
-		return cause{kind: byHost}
+		return cause{kind: byPolicy}
 	case closed && strings.HasSuffix(r.Reason, "is unknown"):
 		return cause{kind: unknown}
 	case closed && strings.HasSuffix(r.Reason, "is inactive"):
@@ -174,15 +171,16 @@ func overridden(r svc.Resolution, q asked) string {
 	_ = json.Unmarshal(r.BankPolicy, &bank) // a stored policy that is none gives no public access
 	action := cmp.Or(q.Action, action.Recall)
 	covers := func(pattern string) bool { return policy.MatchAction(pattern, action) }
-	for _, entry := range r.Trace {
-		if entry.Code != svc.TracePublicActionNotMatched || entry.Statement < 0 ||
-			entry.Statement >= len(bank.Access.Overrides) ||
-			!slices.ContainsFunc(bank.Access.Default.Actions, covers) {
-			continue
+	if !slices.ContainsFunc(bank.Access.Default.Actions, covers) {
+		return ""
+	}
+	for i, o := range bank.Access.Overrides {
+		if slices.ContainsFunc(r.Trace, func(e svc.TraceEntry) bool {
+			return e.Code == svc.TracePublicActionNotMatched && e.Statement == i
+		}) {
+			return fmt.Sprintf("The override for %s %s replaces the default, which allows %s.",
+				o.Scope, o.Value, action)
 		}
-		o := bank.Access.Overrides[entry.Statement]
-		return fmt.Sprintf("The override for %s %s replaces the default, which allows %s.",
-			o.Scope, o.Value, action)
 	}
 	return ""
 }

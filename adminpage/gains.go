@@ -36,10 +36,10 @@ type gain struct {
 type strategyChange struct{ Bank, Where, Before, After string }
 
 // maxShown is the most principals, banks or statements that a row names, and maxNamed the most
-// bytes of the names of principals.
+// bytes of the names of principals: those of the longest name.
 const (
 	maxShown = 20
-	maxNamed = 500
+	maxNamed = 512
 )
 
 var words = map[svc.ChangeKind]string{
@@ -249,7 +249,7 @@ func mostChanged(all []svc.PrincipalsDiff) (most []string) {
 func names(all []svc.Identity) (ids []string) {
 	size := 0
 	for i, who := range all {
-		if size += len(who.ID); i > 0 && (i == maxShown || size > maxNamed) {
+		if size += len(who.ID); i == maxShown || size > maxNamed {
 			return append(ids, fmt.Sprintf("and %d more", len(all)-i))
 		}
 		id := who.ID

@@ -94,9 +94,8 @@ func (t tree) set(pointer string, value json.RawMessage) error {
 		key = strings.NewReplacer("~1", "/", "~0", "~").Replace(key)
 		if i < len(keys)-1 {
 			inner, ok := at[key].(map[string]any)
-			if !ok { // ours has no object there, and the source has
+			if !ok { // the template has changed since it was compared: Update refuses it
 				inner = map[string]any{}
-				at[key] = inner
 			}
 			at = inner
 			continue
