@@ -69,7 +69,7 @@ func TestPages(t *testing.T) {
 		for _, line := range lines {
 			t.Log(line)
 			word, rest, _ := strings.Cut(line, " ")
-			b.do(t, word, os.Expand(rest, b.value))
+			b.do(t, word, repeat(os.Expand(rest, b.value), func(_ string, n int) int { return n }))
 		}
 	})
 }
@@ -87,7 +87,7 @@ func (b *browser) do(t *testing.T, word, rest string) {
 	switch word {
 	case "site":
 		b.shop = pageSites[first](t, func(o *adminpage.Options) { o.ReadOnly = more == "read-only" })
-		b.names["admin"], b.names["long"] = b.key, strings.Repeat("x", 100_000)
+		b.names["admin"], b.names["long"], b.names["hidden"] = b.key, strings.Repeat("x", 100_000), "\u200b"
 	case "get", "next", "post", "as":
 		request, status, _ := strings.Cut(rest, "-> ")
 		b.send(t, word, strings.TrimSuffix(request, " "), must(strconv.Atoi(status)))
@@ -103,7 +103,6 @@ func (b *browser) do(t *testing.T, word, rest string) {
 			must(b.service.Keys.Issue(t.Context(), svc.Host, svc.Identity{Kind: svc.Kind(kind), ID: id}, in))
 		}
 	case "apply":
-		rest = repeat(rest, func(_ string, n int) int { return n })
 		must(0, b.service.Access.Apply(t.Context(), svc.Host, must(svc.ParseBundle([]byte(rest)))))
 	case "register":
 		must(b.service.Sources.Register(t.Context(), svc.Host, svc.NewSource{URL: more, Alias: &first}))
