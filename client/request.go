@@ -237,7 +237,7 @@ func (c *conn) once(
 	if r.etag != nil {
 		*r.etag = answer.Header.Get("ETag")
 	}
-	if answer.StatusCode < 200 || answer.StatusCode > 299 {
+	if answer.StatusCode/100 != 2 {
 		defer answer.Body.Close()
 		return nil, c.refusal(ctx, r, answer)
 	}

@@ -37,7 +37,7 @@ func retry(r request, err error, tries int) (pause time.Duration, again bool) {
 // lasts reports whether the deadline of ctx, if any, is after the pause.
 func lasts(ctx context.Context, pause time.Duration) bool {
 	end, ends := ctx.Deadline()
-	return ctx.Err() == nil && (!ends || time.Until(end) > pause)
+	return !ends || time.Until(end) > pause
 }
 
 // wait returns true after a pause, or false when ctx ends first.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 
@@ -217,10 +218,21 @@ func TestOpenAPIHasOwnParameters(t *testing.T) {
 		is.Equal(d.Components.Schemas["Access"].Required, []string{"allowed", "resolved_user_id", "row_limit", "review"})
 		is.True(answersOfAccess(t, parse(t, w.Body.Bytes())) > 0)
 	}
-	w := httptest.NewRecorder()
-	httpapi.New(must(svc.New(svc.Config{Store: memstore.New(), Parameters: parameter.Memory()})), httpapi.Options{}).
-		ServeHTTP(w, httptest.NewRequest("GET", "/ext/svc/openapi.json", nil))
-	is.Equal(w.Body.String(), string(httpapi.OpenAPI("/ext/svc"))) // the default is served as it is
+	served := func(table []parameter.Definition) []byte {
+		w := httptest.NewRecorder()
+		httpapi.New(must(svc.New(svc.Config{Store: memstore.New(), Parameters: table})), httpapi.Options{}).
+			ServeHTTP(w, httptest.NewRequest("GET", "/ext/svc/openapi.json", nil))
+		return w.Body.Bytes()
+	}
+	memory := parameter.Memory()
+	is.Equal(string(served(memory)), string(httpapi.OpenAPI("/ext/svc"))) // the default is served as it is
+	var written, made document
+	is.NoErr(json.Unmarshal(served(memory), &written))
+	slices.Reverse(memory)
+	is.NoErr(json.Unmarshal(served(memory), &made))
+	for name, schema := range written.Components.Schemas {
+		is.Equal(made.Components.Schemas[name].Properties, schema.Properties) // those of a host are made as those are written
+	}
 }
 
 // answersOfAccess counts the examples that have the parameters, not set: those of the access of an answer.

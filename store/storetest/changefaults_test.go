@@ -102,6 +102,9 @@ var longFaults = map[string]func(*store){
 			return errors.New("waited for long enough")
 		}
 	},
+	"AwaitChange does not wait": func(s *store) {
+		s.does["AwaitChange"] = func(ctx context.Context, _ int64) error { return ctx.Err() }
+	},
 	"AwaitChange ignores the end of its context": func(s *store) {
 		s.does["AwaitChange"] = func(ctx context.Context, since int64) error {
 			if err := ctx.Err(); err != nil {

@@ -203,6 +203,16 @@ var longRules = []rule{
 		}
 		c.fail("it took %v", took)
 	}},
+	{"AwaitChange waits when nothing commits", func(c *checker) {
+		for range 100 { // it may return without a change
+			begun := time.Now()
+			c.ok(c.AwaitChange(c.ctx, 0))
+			if time.Since(begun) > wakeAfter {
+				return
+			}
+		}
+		c.fail("it returned 100 times without a pause, so a caller in a loop never rests")
+	}},
 	{"AwaitChange fails as soon as its context ends", func(c *checker) {
 		c.soon(func() int64 { return 0 }, func(int64) error {
 			ctx, cancel := context.WithTimeout(c.ctx, wakeAfter)
