@@ -35,7 +35,7 @@ func (h *Handler) listTemplates(w http.ResponseWriter, r *request) error {
 		w.Header().Del("ETag")
 		w.Header().Set("Cache-Control", "no-store")
 	}
-	if etag != "" && svc.ErrorCode(err) == svc.CodePrecondition { // the list has changed just now
+	if svc.ErrorCode(err) == svc.CodePrecondition { // the list has changed just now
 		err = h.sendTemplates(w, r, query, p, "")
 	}
 	return err

@@ -64,12 +64,9 @@ func inDigits(lit []byte) (digits []byte, whole bool) {
 	mantissa, power, _ := bytes.Cut(bytes.ToLower(lit), []byte("e"))
 	mantissa, negative := bytes.CutPrefix(mantissa, []byte("-"))
 	before, behind, _ := bytes.Cut(mantissa, []byte("."))
-	digits = bytes.TrimRight(slices.Concat(before, behind), "0")
-	point := len(before) // in digits
-	if all := len(digits); all > 0 {
-		digits = bytes.TrimLeft(digits, "0")
-		point -= all - len(digits)
-	}
+	digits = bytes.TrimLeft(slices.Concat(before, behind), "0")
+	point := len(digits) - len(behind) // in digits
+	digits = bytes.TrimRight(digits, "0")
 	if len(digits) == 0 {
 		return []byte("0"), true
 	}
